@@ -115,19 +115,22 @@ def level(options: argparse.Namespace) -> Level:
 
 def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
     """Those of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
-    # without this Airflow looks for connections in the environment only, as in a task without its supervisor
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    look_for_connections()
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import BarrierHook
 
     try:
         return BarrierHook(conn_id).get_settings()
-    except AirflowNotFoundException:
-        raise ConfigurationError(
-            f"connection {conn_id}: expected an Airflow connection of that id, found none; create it, set "
-            f"AIRFLOW_CONN_{conn_id.upper()}, {otherwise}"
-        ) from None
+    except ConfigurationError as error:
+        if not isinstance(error.__cause__, AirflowNotFoundException):
+            raise
+        raise ConfigurationError(f"{error}, {otherwise}") from None
+
+
+def look_for_connections() -> None:
+    """Without this Airflow looks for them in the environment only, as in a task without its supervisor."""
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
 
 
 def actor() -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow.sdk import BaseHook, conf
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
+from airflow_barrier.hooks._iceberg import CONN_TYPE as ICEBERG
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
 from airflow_barrier.tables import CATALOGS, catalog_at
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_barrier.reading.session import ConsistentSession
 
 DEFAULT_CONN_ID = "barrier_default"
+#: Extras of a connection that is enough to start with.
+EXAMPLE = '{"warehouse": "/data/warehouse"}'
 
 #: The extras that a connection may have; nothing else of it reaches the deployment.
 EXTRAS = frozenset(
@@ -72,9 +76,19 @@ class BarrierHook(BaseHook):
 
     def get_settings(self) -> Settings:
         """The connection as settings. Raises :class:`ConfigurationError` naming what it does not understand."""
-        connection = self.get_connection(self.barrier_conn_id)
+        connection = self._defined(self.barrier_conn_id, f"--conn-type {self.conn_type} --conn-extra '{EXAMPLE}'")
         named = connection.extra_dejson.get("iceberg_conn_id")
-        return settings_of(connection, self.get_connection(named) if named else None)
+        return settings_of(connection, self._defined(named, f"--conn-type {ICEBERG} ...") if named else None)
+
+    def _defined(self, conn_id: str, arguments: str) -> Connection:
+        """Raises :class:`ConfigurationError`, from Airflow's own error: nobody has defined it."""
+        try:
+            return self.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                f"connection {conn_id}: expected an Airflow connection of that id, found none; define it by: airflow "
+                f"connections add {conn_id} {arguments}, or AIRFLOW_CONN_{conn_id.upper()} in the environment"
+            ) from error
 
     def get_conn(self) -> Deployment:
         return self.get_deployment()
@@ -125,30 +139,35 @@ class BarrierHook(BaseHook):
 
         try:
             settings = self.get_settings()
-            said = [self._meta_checked(settings)]
-            if settings.catalog_uri != settings.metaservice_url or _is_there(settings):
+            said = [self.check_meta_service(settings)]
+            if has_catalog(settings):
                 with closing(tables_of(settings)) as tables:
                     said.append(tables.check())
             return True, " ".join([*said, *filter(None, [warning_of(settings)])])
         except BarrierError as error:
             return False, str(error)
 
-    def _meta_checked(self, settings: Settings) -> str:
+    def check_meta_service(self, settings: Settings) -> str:
         """One sentence about the MetaService. That there is none yet is no fault where one can be made."""
         try:
             return _meta_service(self.barrier_conn_id, settings).check()
         except MetaServiceMissingError as error:
-            if not _file_of(settings).parent.is_dir():
+            file = embedded_file(settings)
+            if file is None or not file.parent.is_dir():
                 raise
             return f"{error}."
 
 
-def _is_there(settings: Settings) -> bool:
-    return not settings.metaservice_url.startswith("sqlite") or _file_of(settings).is_file()
+def has_catalog(settings: Settings) -> bool:
+    """Whether there can be one to look at: that in the embedded database is made together with it."""
+    file = embedded_file(settings)
+    return settings.catalog_uri != settings.metaservice_url or file is None or file.is_file()
 
 
-def _file_of(settings: Settings) -> Path:
-    """The embedded database's."""
+def embedded_file(settings: Settings) -> Path | None:
+    """The embedded database's; None: the MetaService is on a server."""
+    if not settings.metaservice_url.startswith("sqlite"):
+        return None
     return Path(parsed_url(settings.metaservice_url).database or "")
 
 
@@ -181,7 +200,7 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
     if "warehouse" not in extras:
         raise ConfigurationError(
             f"{where}: expected the extra 'warehouse', the root folder of the tables' data, found none; a local folder "
-            'alone is enough to start with: {"warehouse": "/data/warehouse"}'
+            f"alone is enough to start with: {EXAMPLE}"
         )
     url = extras.pop("metaservice_url", None) or _embedded_url(where, extras["warehouse"])
     named = extras.pop("iceberg_conn_id", None)

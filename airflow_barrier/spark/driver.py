@@ -22,6 +22,7 @@ from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
+from airflow_barrier.spark.catalog_errors import catalog_error
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
@@ -41,12 +42,14 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
 
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
     Raises SilentOutletError, ChangedOutletError (the job's fault), StagedTableError (the branch is not as it was
-    prepared: an earlier run of this attempt wrote to it, or it was dropped), and whatever the job raises.
+    prepared: an earlier run of this attempt wrote to it, or it was dropped), ConfigurationError and
+    CatalogUnavailableError (Spark cannot use its catalog), and whatever the job raises.
     """
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for key, value in spec.stamp.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-    prepared = _heads(spark, spec)
+    with _catalog_named(spec):  # the first statement that asks Spark for its catalog
+        prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
@@ -82,6 +85,17 @@ def _put_letters(epoch: Epoch, spec: EpochSpec) -> set[str]:
             letters.unpersist()
             tables.add(source.dead_letters)
     return tables
+
+
+@contextmanager
+def _catalog_named(spec: EpochSpec) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        unusable = catalog_error(error, spec.catalog)
+        if unusable is None:
+            raise
+        raise type(unusable)(f"{_attempt(spec)}: {unusable}") from error
 
 
 @contextmanager

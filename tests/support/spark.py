@@ -34,6 +34,8 @@ APART = "apart"
 REVISED = "revised"
 #: A fourth one, of tests through Airflow, which run beside the others.
 IN_AIRFLOW = "in_airflow"
+#: Catalogs of the server that cannot work: Iceberg's jar, or the JDBC driver, is not there.
+NO_JAR, NO_DRIVER = "no_jar", "no_driver"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
@@ -119,6 +121,11 @@ def _start(place: SparkServer) -> LocalConnectServer:
         **conf_of(folder, APART),
         **conf_of(folder, REVISED),
         **conf_of(folder, IN_AIRFLOW),
+        f"spark.sql.catalog.{NO_JAR}": "org.apache.iceberg.spark.SparkCatalogOfNoJar",
+        f"spark.sql.catalog.{NO_DRIVER}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{NO_DRIVER}.type": "jdbc",
+        f"spark.sql.catalog.{NO_DRIVER}.uri": "jdbc:postgresql://127.0.0.1:1/lake",
+        f"spark.sql.catalog.{NO_DRIVER}.warehouse": folder.as_uri(),
         "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

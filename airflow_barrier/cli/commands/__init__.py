@@ -9,6 +9,7 @@ from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
 from airflow_barrier.cli.commands.commit import COMMIT
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
 from airflow_barrier.cli.commands.delay import DELAY
+from airflow_barrier.cli.commands.doctor import DOCTOR
 from airflow_barrier.cli.commands.expiry import PLAN as EXPIRY
 from airflow_barrier.cli.commands.init import INIT
 from airflow_barrier.cli.commands.lease import LIST as LEASES
@@ -29,6 +30,7 @@ from airflow_barrier.cli.frame import Command, Group
 
 COMMANDS: tuple[Command | Group, ...] = (
     INIT,
+    DOCTOR,
     STATUS,
     DELAY,
     Group(

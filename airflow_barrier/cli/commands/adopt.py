@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.connection import connected
+from airflow_barrier.cli.dag_files import groups_in
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
 from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -62,23 +63,12 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
 
 
 def _groups(files: Sequence[str]) -> list[BarrierGroup]:
-    from airflow.dag_processing.dagbag import DagBag
-
-    from airflow_barrier.operators.group import BarrierGroup
-
     found: list[BarrierGroup] = []
     for file in files:
-        bag = DagBag(dag_folder=file)
-        if bag.import_errors:
-            raise ConfigurationError(
-                "\n".join(f"{where}: {error.strip().splitlines()[-1]}" for where, error in bag.import_errors.items())
-            )
-        found += [
-            group
-            for dag in bag.dags.values()
-            for group in dag.task_group_dict.values()
-            if isinstance(group, BarrierGroup)
-        ]
+        groups, errors = groups_in(file)
+        if errors:
+            raise ConfigurationError("\n".join(f"{where}: {error}" for where, error in errors.items()))
+        found += groups
     if not found:
         raise ConfigurationError(f"{', '.join(files)}: expected DAGs with a BarrierGroup, found none")
     return found

@@ -1,0 +1,19 @@
+"""What `airflow-barrier doctor` looks at. A new check is a function and its place in :data:`CHECKS`."""
+
+from __future__ import annotations
+
+from airflow_barrier.cli.doctor import airflow, dags, deployment, spark
+from airflow_barrier.cli.doctor.check import Check
+
+#: In this order; one that needs another comes after it.
+CHECKS: tuple[Check, ...] = (
+    Check("packages", airflow.packages),
+    Check("Airflow", airflow.components),
+    Check("connection", deployment.connection),
+    Check("MetaService", deployment.meta_service, needs=("connection",)),
+    Check("catalog", deployment.catalog, needs=("connection",)),
+    Check("DAGs", dags.parsed, bounds_itself=True),
+    Check("jobs", dags.jobs, needs=("DAGs",)),
+    Check("tables", dags.tables, needs=("DAGs", "MetaService", "catalog")),
+    Check("Spark", spark.spark, needs=("connection",)),
+)

@@ -1,0 +1,77 @@
+"""DAG files: that they are parsed, and that what their groups declare can be worked with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.connection import connected
+from airflow_barrier.cli.dag_files import groups_in
+from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
+
+if TYPE_CHECKING:
+    from airflow_barrier.operators.group import BarrierGroup
+
+
+def parsed(case: Case) -> Iterator[Finding]:
+    from airflow.configuration import conf
+
+    for file in case.dag_files or [conf.get("core", "dags_folder")]:
+        groups, errors = groups_in(file)
+        for where, error in errors.items():
+            yield fail("DAGs", f"{where}: expected a DAG file that can be read, found {error}")
+        for group in groups:
+            if group.barrier_conn_id != case.conn_id:
+                yield skipped(
+                    f"DAG {group.dag.dag_id}",
+                    f"topology {group.topology} is of connection {group.barrier_conn_id}; name it with --conn-id",
+                )
+                continue
+            case.groups.append(group)
+            yield ok(f"DAG {group.dag.dag_id}", f"topology {group.topology}, {_counted(group)}")
+        if not groups and not errors:
+            yield warn("DAGs", f"expected DAGs with a BarrierGroup in {file}, found none; name files or folders")
+
+
+def _counted(group: BarrierGroup) -> str:
+    jobs = len(group.fragment.jobs)
+    return f"{jobs} job{'' if jobs == 1 else 's'}"
+
+
+def jobs(case: Case) -> Iterator[Finding]:
+    for group in case.groups:
+        without = sorted(task.task_id for task in group if not getattr(task, "retries", 0))
+        if without:
+            yield warn(
+                f"DAG {group.dag.dag_id}",
+                f"expected retries, found none for {', '.join(without)}: Airflow itself now and then fails a deferred "
+                "task, and an error that a retry mends ends the barrier; set retries=2, for all of the DAG by "
+                "default_args",
+            )
+
+
+def tables(case: Case) -> Iterator[Finding]:
+    """What `topology validate` says: tables, sources and sinks."""
+    from airflow_barrier.coordinator.adopting import plan_adoption
+
+    if not case.groups:
+        return
+    with connected(case.conn_id) as deployment:
+        deliveries = [delivery for group in case.groups for delivery in group.deliveries]
+        plan = plan_adoption(
+            deployment,
+            [group.fragment for group in case.groups],
+            [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries],
+        )
+    for step in plan.steps:
+        about = f"table {step.table}"
+        if step.problem is not None:
+            yield fail(about, step.problem)
+        else:
+            yield ok(about, "is there")
+    for problem in plan.problems:
+        yield fail("topology", problem)
+    for note in plan.notes:
+        yield warn("topology", note)
+    if not plan.problems:
+        yield ok("sources and sinks", "answer")

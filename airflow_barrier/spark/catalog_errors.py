@@ -1,0 +1,70 @@
+"""What Spark says about a catalog that it cannot use, as an error that says what to do."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_barrier.protocol.errors import BarrierError, CatalogUnavailableError, ConfigurationError
+
+ICEBERG_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13"
+#: By the beginning of the URL after `jdbc:`.
+_DRIVERS = {
+    "sqlite": "org.xerial:sqlite-jdbc",
+    "postgresql": "org.postgresql:postgresql",
+    "mysql": "com.mysql:mysql-connector-j",
+}
+SPARK_CONF = "`airflow-barrier spark-conf` prints the conf, which a Spark Connect server reads when it starts"
+
+_NO_CLASS = re.compile(r"Cannot find catalog plugin class for catalog '?[^':]+'?: (?P<name>[\w.$]+\w)")
+_NO_DRIVER = re.compile(r"No suitable driver found for jdbc:(?P<kind>\w+)")
+_NO_DATABASE = re.compile(r"Failed to connect: (?P<url>jdbc:[^\s?;]+)")
+_NO_KIND = re.compile(r"Unknown catalog type: (?P<name>\S+)")
+_NO_REST = re.compile(
+    r"iceberg\.exceptions\.(RESTException|NotAuthorizedException|ForbiddenException)\W+(?P<why>[^\n]*)"
+)
+_NO_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (?P<name>\S+) cannot be found")
+_NO_CATALOG = re.compile(
+    r"\[REQUIRES_SINGLE_PART_NAMESPACE\] spark_catalog|\[SCHEMA_NOT_FOUND\] The schema `spark_catalog`"
+)
+
+
+def catalog_error(error: BaseException, catalog: str) -> BarrierError | None:
+    """The error of a statement about a table of ``catalog`` that the deployment has; None: another."""
+    text, spark = str(error), f"Spark's catalog {catalog}"
+    if _NO_CATALOG.search(text):
+        return ConfigurationError(
+            f"{spark}: expected the conf spark.sql.catalog.{catalog}, found none; correct the connection's "
+            f"spark_catalog, or configure it: {SPARK_CONF}"
+        )
+    if found := _NO_CLASS.search(text):
+        return ConfigurationError(
+            f"{spark}: expected its class {found['name']}, found none: Iceberg's runtime is not among Spark's jars; "
+            f"add {ICEBERG_PACKAGE} to spark.jars.packages, and start Spark again"
+        )
+    if found := _NO_DRIVER.search(text):
+        package = _DRIVERS.get(found["kind"], "the driver's jar")
+        return ConfigurationError(
+            f"{spark}: expected the JDBC driver of its database, {found['kind']}, found none among Spark's jars; add "
+            f"{package} to spark.jars.packages, and start Spark again"
+        )
+    if found := _NO_KIND.search(text):
+        return ConfigurationError(
+            f"{spark}: expected the type jdbc or rest, found {found['name']}; correct "
+            f"spark.sql.catalog.{catalog}.type: {SPARK_CONF}"
+        )
+    if found := _NO_TABLE.search(text):
+        return ConfigurationError(
+            f"{spark}: expected {found['name']}, since the deployment's catalog has this table, found none: it is "
+            f"another catalog, or lists its tables under another name than the connection's catalog_name; {SPARK_CONF}"
+        )
+    if found := _NO_DATABASE.search(text):
+        return CatalogUnavailableError(
+            f"{spark}: expected an answer from its database, found that Spark cannot connect to {found['url']}; is it "
+            f"running, reachable from Spark, and are spark.sql.catalog.{catalog}.jdbc.user and .password right?"
+        )
+    if found := _NO_REST.search(text):
+        return CatalogUnavailableError(
+            f"{spark}: expected an answer from its REST catalog, found {found[1]}: {found['why'][:100]}; is it "
+            f"running, reachable from Spark, and are the credentials in spark.sql.catalog.{catalog}.* right?"
+        )
+    return None

@@ -1,0 +1,227 @@
+"""What a beginner gets wrong, and that `doctor` says so in one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_barrier.cli.doctor import CHECKS
+from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
+from airflow_barrier.cli.main import main
+from airflow_barrier.coordinator.deployment import tables_of
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.metaservice.migrate import migrate
+from tests.support.spark import APART, NO_DRIVER, NO_JAR
+
+if TYPE_CHECKING:
+    from tests.support.spark import SparkServer
+
+CONN_ID = "doctored"
+
+
+@pytest.fixture
+def define(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Define an Airflow connection, as a person does it by the environment."""
+
+    def define(conn_id: str, conn_type: str = "barrier", **fields: Any) -> None:
+        described = {"conn_type": conn_type, **fields}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(described))
+
+    return define
+
+
+def looked(*abouts: str, **of: Any) -> list[str]:
+    """The lines of these checks, and of those that they need."""
+    case = Case(CONN_ID, of.get("spark_conn_ids", ()), of.get("dag_files", ()))
+    wanted = set(abouts)
+    for check in reversed(CHECKS):
+        wanted |= set(check.needs) if check.about in wanted else set()
+    found = examine(case, [check for check in CHECKS if check.about in wanted])
+    return [f"{one.verdict.value} {one.about}: {one.text}" for one in found]
+
+
+# --- the connection and what it names -------------------------------------------------------------
+
+
+def test_no_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = looked("MetaService", "catalog")
+    assert "FAIL connection doctored: expected an Airflow connection" in lines[0]
+    assert "airflow connections add doctored --conn-type barrier --conn-extra '{" in lines[0]
+    assert lines[1:] == [f"skipped {one}: not looked at: connection failed" for one in ("MetaService", "catalog")]
+
+
+def test_a_connection_of_another_type(define: Callable[..., None]) -> None:
+    define(CONN_ID, "generic", password="geheim", extra={"warehouse": "/w"})
+    assert looked("connection") == ["FAIL connection doctored: expected the type barrier, found generic"]
+
+
+def test_the_catalogs_connection_is_missing(define: Callable[..., None]) -> None:
+    define(CONN_ID, extra={"warehouse": "s3://w", "metaservice_url": "postgresql://b@db/b", "iceberg_conn_id": "ice"})
+    (line,) = looked("connection")
+    assert line.startswith("FAIL connection doctored: connection ice: expected")
+    assert "--conn-type iceberg" in line
+
+
+def test_a_new_warehouse_is_fine_and_stays_as_it_is(define: Callable[..., None], tmp_path: Path) -> None:
+    define(CONN_ID, extra={"warehouse": str(tmp_path)})
+    lines = looked("MetaService", "catalog")
+    assert [line.partition(" ")[0] for line in lines] == ["ok"] * 3
+    assert "run this on a worker, too" in lines[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metaservice_that_does_not_answer(define: Callable[..., None], tmp_path: Path) -> None:
+    url = "postgresql://barrier@127.0.0.1:1/barrier"
+    define(CONN_ID, password="geheim", extra={"warehouse": str(tmp_path), "metaservice_url": url})
+    lines = looked("MetaService", "tables")
+    assert any(line.startswith("FAIL MetaService: ") and "127.0.0.1" in line for line in lines)
+    assert "geheim" not in "".join(lines)
+    assert lines[-1] == "skipped tables: not looked at: MetaService failed"
+
+
+def test_sqlite_where_tasks_run_elsewhere(
+    define: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(Settings.embedded(str(tmp_path)).metaservice_url)
+    define(CONN_ID, extra={"warehouse": str(tmp_path)})
+    assert not [line for line in looked("MetaService") if line.startswith("warn")]
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    (line,) = [line for line in looked("MetaService") if line.startswith("warn")]
+    assert "CeleryExecutor" in line
+    assert "metaservice_url" in line
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_spark(spark_server: SparkServer, define: Callable[..., None]) -> Callable[..., list[str]]:
+    """What is said of the server, for a deployment with these settings."""
+    host, _, port = spark_server.url.removeprefix("sc://").partition(":")
+
+    def look(folder: Path, database: Path, **extra: str) -> list[str]:
+        url = f"sqlite:///{database}"
+        define(CONN_ID, extra={"warehouse": str(folder), "metaservice_url": url, **extra})
+        define("spark_connect_default", "spark_connect", host=host, port=int(port))
+        return [line for line in looked("Spark") if "Spark spark_connect_default" in line]
+
+    return look
+
+
+def test_spark_that_is_as_it_should_be(
+    on_spark: Callable[..., list[str]], spark_server: SparkServer, spark: Any
+) -> None:
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.doctor")
+    spark.sql("CREATE TABLE IF NOT EXISTS lake.doctor.healthy (id BIGINT) USING iceberg")
+    lines = on_spark(spark_server.warehouse, spark_server.catalog_db)
+    assert [line.partition(" ")[0] for line in lines] == ["ok"] * 4, lines
+    for text in ("answers; Spark 4.1", "catalog lake works; Iceberg 1.", "in the same place", "the guard"):
+        assert any(text in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        ("absent", "expected the connection's spark_catalog, absent, in Spark's conf"),
+        (NO_JAR, "add org.apache.iceberg:iceberg-spark-runtime-4.1_2.13 to spark.jars.packages"),
+        (NO_DRIVER, "add org.postgresql:postgresql to spark.jars.packages"),
+        (APART, "expected spark.sql.catalog.apart.uri to name the database"),
+    ],
+)
+def test_spark_whose_catalog_is_wrong(
+    on_spark: Callable[..., list[str]], tmp_path: Path, catalog: str, said: str
+) -> None:
+    lines = on_spark(tmp_path, tmp_path / "barrier.db", spark_catalog=catalog)
+    assert lines[-1].startswith("FAIL")
+    assert said in lines[-1]
+    if catalog == "absent":
+        assert "airflow-barrier spark-conf" in lines[-1]
+        assert "lake" in lines[-1]
+
+
+def test_tables_under_another_name(on_spark: Callable[..., list[str]], spark_server: SparkServer) -> None:
+    lines = on_spark(spark_server.warehouse, spark_server.catalog_db, catalog_name="prod")
+    assert "FAIL" in lines[-1]
+    assert "catalog_name to be lake" in lines[-1]
+
+
+def test_no_spark(define: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(CONN_ID, extra={"warehouse": str(tmp_path)})
+    define("some_spark", "spark", host="local")
+    define("no_spark", "http", host="localhost")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = looked("Spark", spark_conn_ids=("undefined", "some_spark", "no_spark"))[1:]
+    assert "FAIL Spark undefined: " in lines[0]
+    assert "--conn-type spark_connect --conn-host" in lines[0]
+    assert lines[1].startswith("FAIL Spark some_spark: expected spark-submit on PATH")
+    assert lines[2].startswith("FAIL Spark no_spark: expected the type spark_connect or spark, found http")
+
+
+# --- Airflow and its DAGs -------------------------------------------------------------------------
+
+
+DAG = """
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
+    job = SparkEpochOperator(task_id="load", sql="INSERT INTO {target:shop.missing} SELECT 1", retries=2)
+    barrier.job(job, outlets=["shop.missing"])
+"""
+
+
+def test_a_dag_without_retries_and_without_its_table(define: Callable[..., None], tmp_path: Path) -> None:
+    settings = Settings.embedded(str(tmp_path))
+    migrate(settings.metaservice_url)
+    with closing(tables_of(settings)) as tables:
+        tables.catalog.create_namespace("shop")
+    define(CONN_ID, extra={"warehouse": str(tmp_path)})
+    file = tmp_path / "dag.py"
+    file.write_text(DAG)
+    lines = looked("jobs", "tables", dag_files=[str(file)])
+    (retries,) = [line for line in lines if line.startswith("warn")]
+    assert "doctored.commit, doctored.start: " in retries
+    assert "load" not in retries
+    assert "retries=2" in retries
+    (table,) = [line for line in lines if line.startswith("FAIL")]
+    assert table.startswith("FAIL table shop.missing: expected")
+
+
+def test_a_dag_file_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "dag.py"
+    file.write_text("import airflow_barrier.nothing  # DAG of airflow\n")
+    (line,) = looked("DAGs", dag_files=[str(file)])
+    assert line.startswith(f"FAIL DAGs: {file}")
+    assert "airflow_barrier.nothing" in line
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+def test_a_check_that_hangs_is_left_alone() -> None:
+    def hangs(case: Case) -> Iterator[Any]:
+        yield ok("slow", "begun")
+        time.sleep(20)
+
+    found = list(examine(Case(CONN_ID, (), ()), [Check("slow", hangs), Check("next", hangs, needs=("slow",))], 0.2))
+    assert [one.verdict for one in found] == [Verdict.OK, Verdict.FAIL, Verdict.SKIPPED]
+    assert "within 0 s" in found[1].text
+
+
+def test_the_command(define: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["doctor", str(tmp_path), "--conn-id", CONN_ID]
+    assert main(arguments) == 1
+    assert "FAIL    connection doctored: expected" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["healthy"] is False
+    skipped = {"verdict": "skipped", "about": "catalog", "text": "not looked at: connection failed"}
+    assert skipped in document["findings"]
