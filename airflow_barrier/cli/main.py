@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 
 from airflow_barrier.cli.commands import COMMANDS
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["barrier", "abort", "shopping", "3", "--reason", "bad file", "--yes"])  # doctest: +SKIP
     0
     """
+    # what Airflow says as it reads DAG files is no answer of ours
+    os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", "airflow.dag_processing=WARNING py.warnings=ERROR")
     options = parser().parse_args(arguments)
     return execute(options.command, options)
 

@@ -98,4 +98,6 @@ class Terminal:
                 self._shell.wait(timeout=patience(20))
             except subprocess.TimeoutExpired:
                 continue
+        assert self._shell.stdin is not None
+        self._shell.stdin.close()
         self._out.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.connection import connected
 from airflow_barrier.cli.dag_files import groups_in
 from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
+from airflow_barrier.protocol.errors import MetaServiceMissingError
 
 if TYPE_CHECKING:
     from airflow_barrier.operators.group import BarrierGroup
@@ -56,13 +57,17 @@ def tables(case: Case) -> Iterator[Finding]:
 
     if not case.groups:
         return
-    with connected(case.conn_id) as deployment:
-        deliveries = [delivery for group in case.groups for delivery in group.deliveries]
-        plan = plan_adoption(
-            deployment,
-            [group.fragment for group in case.groups],
-            [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries],
-        )
+    deliveries = [delivery for group in case.groups for delivery in group.deliveries]
+    try:
+        with connected(case.conn_id) as deployment:
+            plan = plan_adoption(
+                deployment,
+                [group.fragment for group in case.groups],
+                [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries],
+            )
+    except MetaServiceMissingError:  # which its own check has told: a new one has nothing to be looked at
+        yield skipped("tables, sources and sinks", "the MetaService is not made yet")
+        return
     for step in plan.steps:
         about = f"table {step.table}"
         if step.problem is not None:
