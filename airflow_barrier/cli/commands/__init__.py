@@ -21,6 +21,7 @@ from airflow_barrier.cli.commands.serve import SERVE
 from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.status import STATUS
+from airflow_barrier.cli.commands.table import CREATE
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
 from airflow_barrier.cli.commands.topology import SHOW as TOPOLOGY
 from airflow_barrier.cli.frame import Command, Group
@@ -44,6 +45,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         "Look at topologies, take existing tables in, and give them back.",
         (TOPOLOGIES, TOPOLOGY, VALIDATE, ADOPT, LEAVE, JOIN),
     ),
+    Group("table", "The tables that DAGs declare.", (CREATE,)),
     RECOVER,
     SERVE,
     Group("database", "The MetaService's database.", (MIGRATE, CHECK)),
