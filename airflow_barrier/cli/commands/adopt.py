@@ -50,7 +50,7 @@ def _adopt(options: argparse.Namespace) -> int:
 def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     from airflow_barrier.coordinator.adopting import carry_out, plan_adoption
 
-    groups = groups_in(options.dag_files)
+    groups = load_groups(options.dag_files)
     with connected(conn_id_of(groups, options.conn_id), new=not dry_run) as deployment:
         deliveries = [delivery for group in groups for delivery in group.deliveries]
         sinks = [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries]
@@ -61,7 +61,7 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     return DONE if plan.can_be_done else REFUSED
 
 
-def groups_in(files: Sequence[str]) -> list[BarrierGroup]:
+def load_groups(files: Sequence[str]) -> list[BarrierGroup]:
     from airflow.dag_processing.dagbag import DagBag
 
     from airflow_barrier.operators.group import BarrierGroup

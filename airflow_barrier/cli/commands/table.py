@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.commands.adopt import conn_id_of, define_dag_files, groups_in
+from airflow_barrier.cli.commands.adopt import conn_id_of, define_dag_files, load_groups
 from airflow_barrier.cli.connection import connected
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
 from airflow_barrier.cli.screen import answer, line
@@ -38,7 +38,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _create(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.creating import create_where_missing, find_declared
 
-    groups = groups_in(options.dag_files)
+    groups = load_groups(options.dag_files)
     declared = {table.name: table for group in groups for table in group.fragment.tables}
     if not declared:
         raise ConfigurationError(
