@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from airflow_barrier.coordinator.creating import find_declared, with_declaration
 from airflow_barrier.coordinator.cuts import source_fault
 from airflow_barrier.coordinator.delivering import sink_fault
 from airflow_barrier.coordinator.deployment import Deployment
@@ -13,6 +14,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
 from airflow_barrier.protocol.topology import Fragment, Job, Topology
+from airflow_barrier.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class TableStep:
     ``rows`` and ``format_version`` are None where the table is not there; ``rows`` also where it does not say.
     ``deletes_old_metadata``: whether its commits delete what describes older and older states of it; None: nobody has
     said, so that all of it stays. ``start``: whether the job that writes it has to say `start_from`, has said it, or
-    need not. ``problem``: what keeps the table from taking part.
+    need not. ``problem``: what keeps the table from taking part. ``will_be_made``: it is not there, and is declared
+    with its columns.
     """
 
     table: str
@@ -37,6 +40,7 @@ class TableStep:
     writer: Job | None
     readers: tuple[Job, ...]
     problem: str | None
+    will_be_made: bool = False
 
     @property
     def enables_wap(self) -> bool:
@@ -74,6 +78,7 @@ def plan_adoption(
     problems: list[str] = []
     notes: list[str] = []
     claims = deployment.topologies_by_table()
+    by_name = {table.name: table for fragment in fragments for table in fragment.tables}
     for name in sorted({fragment.topology for fragment in fragments}):
         own = [job for fragment in fragments if fragment.topology == name for job in fragment.jobs]
         registered = _registered(deployment, name)
@@ -90,7 +95,10 @@ def plan_adoption(
         except TopologyError as error:
             problems.append(str(error))
         touched = sorted({table for job in own for table in (*job.outlets, *job.inlets)})
-        steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
+        steps += [
+            _step(deployment, name, table, by_name.get(table), union, registered, claims.get(table, name))
+            for table in touched
+        ]
     sources = {external.name: external for fragment in fragments for job in fragment.jobs for external in job.externals}
     faults = [
         *(source_fault(deployment, declared) for declared in sources.values()),
@@ -134,6 +142,7 @@ def _step(
     deployment: Deployment,
     topology: str,
     table: str,
+    declared: Table | None,
     union: Iterable[Job],
     registered: Iterable[Job],
     claimed_by: str,
@@ -144,11 +153,17 @@ def _step(
     problem = None
     if claimed_by != topology:
         problem = f"it belongs to topology {claimed_by}; a table belongs to one: take it out there first"
+    found = find_declared(deployment, declared) if declared is not None else None
+    if found is not None:
+        problem = problem or found.fault
     try:
         iceberg = deployment.tables.load(table)
     except MissingTableError as error:
+        if found is None:
+            problem = problem or str(error if writer is None else with_declaration(error))
+        made = problem is None
         return TableStep(
-            table, topology, False, None, None, None, False, None, "-", writer, readers, problem or str(error)
+            table, topology, False, None, None, None, False, None, "-", writer, readers, problem, will_be_made=made
         )
     main = deployment.tables.mains([table])[table]
     rows = rows_of(iceberg, main)

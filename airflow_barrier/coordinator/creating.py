@@ -15,10 +15,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Found:
-    """A declared table as it is. ``fault``: why it cannot be used or made; None: it can."""
+    """A declared table as it is. ``fault``: why it cannot be used, or made; ``made``: just now, by us."""
 
     exists: bool
     fault: str | None = None
+    made: bool = False
 
 
 def find_declared(deployment: Deployment, table: Table) -> Found:
@@ -30,18 +31,24 @@ def find_declared(deployment: Deployment, table: Table) -> Found:
     return Found(exists=True, fault=_said(table, differences) if differences else None)
 
 
+def create_where_missing(deployment: Deployment, table: Table) -> Found:
+    """Make the table if it is not there and may be made. What is made stays, whatever comes after: again is fine."""
+    found = find_declared(deployment, table)
+    if found.exists or found.fault is not None:
+        return found
+    if deployment.tables.create(table):
+        log.info("Made table %s (%s)", table.name, table.schema)
+        return Found(exists=True, made=True)
+    return find_declared(deployment, table)  # another one was faster, perhaps with other columns
+
+
 def create_declared(deployment: Deployment, tables: Iterable[Table]) -> None:
-    """See that the tables are there, for jobs that join. What is made stays, whatever comes after: again is fine.
+    """See that the tables are there, for jobs that join.
 
     Raises ConfigurationError for a table with other columns, MissingTableError for one that was published and is gone.
     """
     for table in tables:
-        found = find_declared(deployment, table)
-        if not found.exists and found.fault is None:
-            if deployment.tables.create(table):
-                log.info("Made table %s (%s)", table.name, table.schema)
-                continue
-            found = find_declared(deployment, table)  # another one was faster, perhaps with other columns
+        found = create_where_missing(deployment, table)
         if found.fault is not None:
             raise ConfigurationError(found.fault) if found.exists else MissingTableError(found.fault)
 

@@ -214,7 +214,8 @@ class SqlPointers:
             if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
                 raise CatalogRefusedError(
                     f"catalog {self.catalog_name!r}: expected to read and change the table iceberg_tables in "
-                    f"{self._shown}, found {error.orig}; GRANT SELECT, UPDATE on it to the user that the MetaService "
+                    f"{self._shown}, found {error.orig}; GRANT SELECT, UPDATE on it (and INSERT, where tables are "
+                    "to be made, on iceberg_namespace_properties, too) to the user that the MetaService "
                     "and the catalog connect as, or let both connect as one user; then try again"
                 ) from error
             if isinstance(error, ProgrammingError) or "no such table" in str(error.orig):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.cli.main import main
+from airflow_barrier.tables.table import Table
 from tests.adopting.existing import EVENTS, MIRROR, NAME, Existing
 
 DAG_FILE = f'''
@@ -109,6 +110,64 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
     assert "has not left" in said
     assert main([*join, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["readmitted"] is False
+
+
+DECLARED = """
+from datetime import datetime, timezone
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.tables.table import Table
+
+with DAG("new_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("new") as barrier:
+    visits = Table("shop.visits", "n BIGINT")
+    barrier.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), outlets=[visits])
+    barrier.job(
+        SparkEpochOperator(task_id="count", application="/jobs/count.py"),
+        inlets=[visits],
+        outlets=[Table("shop.counts", "n BIGINT", partitioned_by=["n"])],
+    )
+"""
+
+
+@pytest.mark.usefixtures("connections")
+def test_declared_tables_are_made_and_told(
+    existing: Existing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*command: str) -> tuple[int, str]:
+        code = main([*command, str(file), "--conn-id", "prod"])
+        return code, capsys.readouterr().out
+
+    catalog = existing.deployment.tables.catalog
+    file = tmp_path / "new_dag.py"
+    file.write_text(DECLARED)
+    code, told = said("topology", "validate")
+    assert (code, told.count("will be made when its job joins")) == (0, 2)
+    assert said("table", "create", "--dry-run") == (0, "shop.counts: will be made\nshop.visits: will be made\n")
+    assert not catalog.namespace_exists("shop")
+    assert existing.deployment.tables.create(Table("shop.visits", "n BIGINT, more STRING"))
+    assert said("table", "create") == (0, "shop.counts: made\nshop.visits: there already\n")
+    assert said("table", "create", "--json") == (
+        0,
+        json.dumps(
+            [
+                {"table": "shop.counts", "outcome": "there already", "problem": None},
+                {"table": "shop.visits", "outcome": "there already", "problem": None},
+            ],
+            indent=2,
+        )
+        + "\n",
+    )
+    file.write_text(DECLARED.replace('"shop.visits", "n BIGINT"', '"shop.visits", "n STRING, at DATE"'))
+    for command in (("topology", "validate"), ("table", "create")):
+        code, told = said(*command)
+        assert code == 1
+        assert "column n is long, declared string; column at (date) is missing. Change the table (ALTER TABLE" in told
+    file.write_text(DECLARED.replace("outlets=[visits]", 'outlets=["shop.undeclared"]').replace("inlets=[visits],", ""))
+    code, told = said("topology", "validate")
+    assert (code, "shop.undeclared" in told, "outlets=[Table(" in told) == (1, True, True)
 
 
 @pytest.mark.usefixtures("connections")

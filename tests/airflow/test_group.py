@@ -18,6 +18,7 @@ from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
 from airflow_barrier.protocol.topology import Topology
 from airflow_barrier.sources.files import Files
+from airflow_barrier.tables.table import Table
 
 
 @pytest.fixture
@@ -49,6 +50,18 @@ def test_edges_follow_tables(dag: DAG) -> None:
     assert sorted(asset.uri for asset in group.commit.outlets) == [
         f"barrier://shopping/shop.{table}" for table in ("a", "b", "l", "r")
     ]
+
+
+def test_tables_are_declared_where_they_are_written(dag: DAG) -> None:
+    first, second = Table("shop.a", "id BIGINT"), Table("shop.b", "id BIGINT", partitioned_by=["bucket(4, id)"])
+    with dag, BarrierGroup("shopping") as group:
+        group.job(epoch("load"), outlets=[first, "shop.c"])
+        both = group.job(epoch("both"), inlets=[first, "shop.c"], outlets=[second])
+    assert both.upstream_task_ids == {"shopping.load"}
+    assert group.start is not None
+    assert group.start.tables == group.fragment.tables == both._binding.fragment.tables == (first, second)
+    assert [job.outlets for job in group.start.jobs] == [("shop.a", "shop.c"), ("shop.b",)]
+    assert group.start.jobs[1].inlets == ("shop.a", "shop.c")
 
 
 def test_a_wrapped_operator_stays_what_it_was(dag: DAG) -> None:

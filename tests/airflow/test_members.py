@@ -26,7 +26,6 @@ def test_a_member_takes_part_and_who_may_read_it_is_told_so(counting: Counting) 
 
 
 def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
-    counting.create("events", "mirror")
     airflow = counting.airflow
     hold = counting.tell("hold", "load", 1)
     airflow.unpause("joined")

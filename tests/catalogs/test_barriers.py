@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -21,10 +24,11 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
+from airflow_barrier.tables.table import Table
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
 from tests.support.runs import run_of
-from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
+from tests.support.shop import AMOUNT, COLUMNS, FRAGMENT, JOBS, PRICE, SHOPPING, Shop, make_shop
 from tests.support.waiting import patience
 
 ROWS = [{"amount": 100, "price": 1000}]
@@ -95,6 +99,24 @@ def test_barriers_on_a_rest_catalog(shop: Shop) -> None:
     with pytest.raises(ForeignWriteError, match=f"table {AMOUNT}: expected main at snapshot"):
         shop.commit(shop.process_all(shop.open(3), ROWS))
     assert totals_at(shop, Level.REPEATABLE_READ) == BOTH
+
+
+def test_declared_tables_are_made_in_a_rest_catalog(shop: Shop) -> None:
+    """By one of several who open at once; another one's columns are told."""
+    tables = shop.deployment.tables
+    for table in COLUMNS:
+        tables.catalog.drop_table(table)
+    declared = [Table(table, ", ".join(f"{column} BIGINT" for column in COLUMNS[table])) for table in COLUMNS]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: tables.create(declared[0]), range(4)))
+    assert sorted(made) == [False, False, False, True]
+    shop.commit(shop.process_all(shop.open(1, replace(FRAGMENT, tables=tuple(declared))), ROWS))
+    assert shop.main_totals() == FIRST
+    assert tables.wap_enabled(list(COLUMNS)) == dict.fromkeys(COLUMNS, True)
+    assert tables.differences(Table(AMOUNT, "amount STRING")) == ["column amount is long, declared string"]
+    fresh = Table(f"n{uuid4().hex[:8]}.a", "id BIGINT NOT NULL, at TIMESTAMP", partitioned_by=["days(at)"])
+    assert tables.create(fresh), "with its namespace"
+    assert [str(field.transform) for field in tables.load(fresh.name).spec().fields] == ["day"]
 
 
 @pytest.mark.parametrize("published", [1, 2, 3])

@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
+from airflow_barrier.protocol.starting import declared_start
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.table import Table
@@ -67,6 +68,21 @@ def test_a_member_brings_its_tables(bare: Shop) -> None:
     found = take_part(bare.deployment, MEMBER, MEMBER.jobs[0], bare.open(2, OWN).timestamp, "member")
     assert isinstance(found, StaysOut), found
     assert there(bare) == [SHOPPING, AMOUNT], "the other job has not started yet"
+
+
+def test_a_job_that_waits_for_its_history_has_its_tables(bare: Shop) -> None:
+    bare.commit(bare.process(bare.open(1, OWN), "load", ROWS))
+    amount = replace(JOBS[1], start_from=declared_start("amount", "history", [SHOPPING]))
+    bare.open(2, Fragment("shopping", "shopping_dag", (JOBS[0], amount), TABLES[:2]))
+    assert [job.name for job in bare.deployment.meta.topologies.waiting("shopping")] == ["amount"]
+    assert there(bare) == [SHOPPING, AMOUNT]
+
+
+def test_a_new_outlet_of_a_job_that_has_joined(bare: Shop) -> None:
+    bare.commit(bare.process(bare.open(1, OWN), "load", ROWS))
+    wider = Fragment("shopping", "shopping_dag", (replace(JOBS[0], outlets=(SHOPPING, PRICE)),), TABLES)
+    bare.commit(bare.process(bare.open(2, wider), "load", ROWS))
+    assert there(bare) == [SHOPPING, PRICE]
 
 
 def test_what_was_published_is_not_made_anew(bare: Shop) -> None:

@@ -24,6 +24,7 @@ from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.spark_conf import SPARK_CONF
 from airflow_barrier.cli.commands.status import STATUS
+from airflow_barrier.cli.commands.table import CREATE
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
 from airflow_barrier.cli.commands.topology import SHOW as TOPOLOGY
 from airflow_barrier.cli.frame import Command, Group
@@ -49,6 +50,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         "Look at topologies, take existing tables in, and give them back.",
         (TOPOLOGIES, TOPOLOGY, VALIDATE, ADOPT, LEAVE, JOIN),
     ),
+    Group("table", "The tables that DAGs declare.", (CREATE,)),
     RECOVER,
     SERVE,
     SPARK_CONF,

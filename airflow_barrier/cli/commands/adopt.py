@@ -30,13 +30,13 @@ class Adoption:
     switched_on: tuple[str, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def define_dag_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dag_files", nargs="+", metavar="DAG_FILE_OR_FOLDER")
     parser.add_argument("--conn-id", help="Airflow connection (default: the groups' own)")
 
 
 def _define_adopt(parser: argparse.ArgumentParser) -> None:
-    _define(parser)
+    define_dag_files(parser)
     parser.add_argument("--dry-run", action="store_true", help="as `validate`: only say it")
 
 
@@ -51,8 +51,8 @@ def _adopt(options: argparse.Namespace) -> int:
 def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     from airflow_barrier.coordinator.adopting import carry_out, plan_adoption
 
-    groups = _groups(options.dag_files)
-    with connected(_conn_id(groups, options.conn_id), new=not dry_run) as deployment:
+    groups = load_groups(options.dag_files)
+    with connected(conn_id_of(groups, options.conn_id), new=not dry_run) as deployment:
         deliveries = [delivery for group in groups for delivery in group.deliveries]
         sinks = [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries]
         plan = plan_adoption(deployment, [group.fragment for group in groups], sinks)
@@ -62,7 +62,7 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     return DONE if plan.can_be_done else REFUSED
 
 
-def _groups(files: Sequence[str]) -> list[BarrierGroup]:
+def load_groups(files: Sequence[str]) -> list[BarrierGroup]:
     found: list[BarrierGroup] = []
     for file in files:
         groups, errors = groups_in(file)
@@ -74,7 +74,7 @@ def _groups(files: Sequence[str]) -> list[BarrierGroup]:
     return found
 
 
-def _conn_id(groups: Sequence[BarrierGroup], given: str | None) -> str:
+def conn_id_of(groups: Sequence[BarrierGroup], given: str | None) -> str:
     own = sorted({group.barrier_conn_id for group in groups})
     if given is None and len(own) > 1:
         raise ConfigurationError(
@@ -128,6 +128,8 @@ def _lines(step: TableStep) -> Iterator[str]:
         yield f"write-audit-publish: {'off -> on' if step.enables_wap else 'on'}"
         yield f"old metadata documents: {_METADATA[step.deletes_old_metadata]}"
         yield f"start_from: {step.start}"
+    elif step.will_be_made:
+        yield "will be made when its job joins, or by airflow-barrier table create"
     if step.writer is not None:
         yield f"written by job {step.writer.name} (DAG {step.writer.owner})"
     if step.readers:
@@ -137,7 +139,7 @@ def _lines(step: TableStep) -> Iterator[str]:
 VALIDATE = Command(
     "validate",
     "Load DAG files and say what taking part would change. Changes nothing. Exit code 1 if it cannot be done.",
-    _define,
+    define_dag_files,
     _validate,
     examples=("dags/sales.py", "dags/ --conn-id barrier_prod --json"),
 )

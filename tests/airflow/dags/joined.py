@@ -1,4 +1,4 @@
-"""A topology of two DAGs: one opens and commits, the other joins its barriers."""
+"""A topology of two DAGs: one opens and commits, the other joins its barriers. Their tables are made as they run."""
 
 import sys
 from datetime import datetime, timezone
@@ -7,11 +7,13 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.tables.table import Table
 
 sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
 from rows import RowsOperator
 
+EVENTS, MIRROR = (Table(f"joined.{table}", "k INT, n BIGINT") for table in ("events", "mirror"))
 DAYS = {
     "schedule": "@daily",
     "start_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
@@ -20,7 +22,7 @@ DAYS = {
 }
 
 with DAG("joined", **DAYS, max_active_runs=1), BarrierGroup("joined") as barrier:
-    barrier.job(RowsOperator(task_id="load"), outlets=["joined.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=[EVENTS])
 
 with DAG("joined_later", **DAYS), BarrierGroup("joined", member=True) as barrier:
-    barrier.job(RowsOperator(task_id="mirror"), inlets=["joined.events"], outlets=["joined.mirror"])
+    barrier.job(RowsOperator(task_id="mirror"), inlets=[EVENTS], outlets=[MIRROR])
