@@ -122,9 +122,7 @@ def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
 
     try:
         return BarrierHook(conn_id).get_settings()
-    except ConfigurationError as error:
-        if not isinstance(error.__cause__, AirflowNotFoundException):
-            raise
+    except AirflowNotFoundException as error:
         raise ConfigurationError(f"{error}, {otherwise}") from None
 
 

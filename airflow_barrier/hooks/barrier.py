@@ -76,16 +76,19 @@ class BarrierHook(BaseHook):
 
     def get_settings(self) -> Settings:
         """The connection as settings. Raises :class:`ConfigurationError` naming what it does not understand."""
-        connection = self._defined(self.barrier_conn_id, f"--conn-type {self.conn_type} --conn-extra '{EXAMPLE}'")
+        connection = self._own_connection()
         named = connection.extra_dejson.get("iceberg_conn_id")
         return settings_of(connection, self._defined(named, f"--conn-type {ICEBERG} ...") if named else None)
 
+    def _own_connection(self) -> Connection:
+        return self._defined(self.barrier_conn_id, f"--conn-type {self.conn_type} --conn-extra '{EXAMPLE}'")
+
     def _defined(self, conn_id: str, arguments: str) -> Connection:
-        """Raises :class:`ConfigurationError`, from Airflow's own error: nobody has defined it."""
+        """Raises AirflowNotFoundException, as Airflow does, also of one that it cannot reach; but says what to do."""
         try:
             return self.get_connection(conn_id)
         except AirflowNotFoundException as error:
-            raise ConfigurationError(
+            raise AirflowNotFoundException(
                 f"connection {conn_id}: expected an Airflow connection of that id, found none; define it by: airflow "
                 f"connections add {conn_id} {arguments}, or AIRFLOW_CONN_{conn_id.upper()} in the environment"
             ) from error
@@ -120,7 +123,7 @@ class BarrierHook(BaseHook):
 
     def get_meta_service(self) -> MetaService:
         """The MetaService alone, which needs no table format: what sensors and triggers poll."""
-        return _meta_service(self.barrier_conn_id, settings_of(self.get_connection(self.barrier_conn_id)))
+        return _meta_service(self.barrier_conn_id, settings_of(self._own_connection()))
 
     async def aget_meta_service(self) -> MetaService:
         """As :meth:`get_meta_service`, from a trigger: the event loop is not held up."""

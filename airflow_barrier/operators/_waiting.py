@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: How long a try of a task may wait, as long as Airflow's sensors do.
 WAIT_TIMEOUT = timedelta(days=7)
+#: Seconds for an answer about the triggerer.
+_ANSWER = 2.0
 
 
 class Waits(Protocol):
@@ -32,6 +34,8 @@ def defer(
     from airflow_barrier.triggers.barrier import BarrierTrigger
 
     task.log.info("Waiting: %s", wait.reason)
+    if fault := triggerer_fault():
+        task.log.warning("%s", fault)
     task.defer(
         trigger=BarrierTrigger(
             topology=topology,
@@ -47,6 +51,28 @@ def defer(
         ),
         method_name=method,
         kwargs=kwargs,
+    )
+
+
+def triggerer_fault() -> str | None:
+    """What keeps a deferred task from ever going on, as far as the API server says it; None: nothing that is known.
+
+    The task SDK does not tell. The server that a task talks to may serve nothing but tasks: then this is not known.
+    """
+    import httpx
+    from airflow.executors.base_executor import get_execution_api_server_url
+
+    url = f"{get_execution_api_server_url().removesuffix('/').removesuffix('/execution')}/api/v2/monitor/health"
+    try:
+        triggerer = httpx.get(url, timeout=_ANSWER).raise_for_status().json()["triggerer"]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+    if triggerer["status"] == "healthy":
+        return None
+    last = triggerer["latest_triggerer_heartbeat"]
+    return (
+        f"No triggerer is alive ({f'its last heartbeat was at {last}' if last else 'there never was one'}): this task "
+        "stays deferred until there is one; start it: airflow triggerer"
     )
 
 

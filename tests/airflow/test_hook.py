@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
@@ -54,6 +55,13 @@ def test_one_database_for_both_unless_the_catalog_has_its_own() -> None:
     assert (apart.metaservice_password, apart.catalog_password) == ("geheim", "anders")
     assert (apart.max_open_barriers, apart.tag_policy) == (7, "every=10")
     assert (apart.catalog_name, apart.spark_catalog) == ("prod", "prod_in_spark")
+
+
+def test_a_connection_that_nobody_has_defined() -> None:
+    """Airflow says the same of one that it cannot reach: so a retry may help, and the error stays Airflow's."""
+    for ask in (BarrierHook("nobody").get_deployment, BarrierHook("nobody").get_meta_service):
+        with pytest.raises(AirflowNotFoundException, match="airflow connections add nobody --conn-type barrier"):
+            ask()
 
 
 @pytest.mark.parametrize("written", [["s3://in/shop/", "/in"], "s3://in/shop/\n /in \n"])

@@ -6,10 +6,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
+from fastapi import FastAPI
 
 from airflow_barrier.cli.doctor import CHECKS
 from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
@@ -17,6 +20,8 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.migrate import migrate
+from airflow_barrier.operators._waiting import triggerer_fault
+from tests.api.live import Live
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
 
 if TYPE_CHECKING:
@@ -201,6 +206,49 @@ def test_a_dag_file_that_cannot_be_read(tmp_path: Path) -> None:
     (line,) = looked("DAGs", dag_files=[str(file)])
     assert line.startswith(f"FAIL DAGs: {file}")
     assert "airflow_barrier.nothing" in line
+
+
+@pytest.fixture
+def heartbeats() -> Iterator[Callable[[str, datetime], None]]:
+    """Leave a heartbeat in the table by which Airflow knows its components."""
+    from airflow.jobs.job import Job, JobState
+    from airflow.settings import engine
+    from airflow.utils.session import create_session
+
+    Job.__table__.create(engine)
+
+    def beat(component: str, at: datetime) -> None:
+        with create_session() as session:
+            job = Job(job_type=component, state=JobState.RUNNING, hostname="here")
+            job.latest_heartbeat = at
+            session.add(job)
+
+    yield beat
+    Job.__table__.drop(engine)
+
+
+def test_no_triggerer(heartbeats: Callable[[str, datetime], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting task's log says it, too: it asks the API server, whose real answer is served here."""
+    monitored = FastAPI()
+    monitored.include_router(monitor_router, prefix="/api/v2")
+    now = datetime.now(timezone.utc)
+    heartbeats("SchedulerJob", now)
+    heartbeats("DagProcessorJob", now)
+    with Live(monitored) as live:
+        url = live.url.removesuffix("/v1/deployments")
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", url)
+        lines = looked("Airflow")
+        assert [line.partition(":")[0] for line in lines[:3]] == ["ok scheduler", "FAIL triggerer", "ok dag-processor"]
+        assert "found none ever: tasks that wait stay deferred for ever; start it: airflow triggerer" in lines[1]
+        assert "there never was one" in str(triggerer_fault())
+        heartbeats("TriggererJob", now - timedelta(days=1))
+        assert "FAIL triggerer: expected a heartbeat, found the last one at" in looked("Airflow")[1]
+        assert "start it: airflow triggerer" in str(triggerer_fault())
+        heartbeats("TriggererJob", now)
+        assert looked("Airflow")[1].startswith("ok triggerer: alive")
+        assert triggerer_fault() is None
+    assert triggerer_fault() is None  # nobody says it
+    assert looked("Airflow")[-1].startswith(f"warn api-server: expected an answer at {url}")
 
 
 # --- all of it ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from airflow_barrier.protocol.errors import (
     ChangedOutletError,
+    ConfigurationError,
     NotAppendOnlyError,
     SilentOutletError,
     StagedTableError,
@@ -32,7 +34,7 @@ from tests.support.epochs import (
     shop_for_a_day,
     shopping_barriers,
 )
-from tests.support.spark import SparkServer
+from tests.support.spark import APART, NO_DRIVER, NO_JAR, SparkServer
 
 
 @pytest.fixture
@@ -149,6 +151,25 @@ def test_undeclared_tables_are_named_with_the_line_to_add(session: SparkSession,
 def test_an_outlet_without_output_is_never_taken_as_unchanged(session: SparkSession, barriers: Barriers) -> None:
     with pytest.raises(SilentOutletError, match=r"epoch\.unchanged\('shop\.user_item_amount'\)"):
         run(session, barriers, 1, lambda epoch: None)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        ("absent", "found none.*airflow-barrier spark-conf"),
+        (NO_JAR, "Iceberg's runtime.*add org.apache.iceberg:iceberg-spark-runtime"),
+        (NO_DRIVER, "JDBC driver.*add org.postgresql:postgresql to spark.jars.packages"),
+        (APART, "since the deployment's catalog has this table, found none: it is another catalog"),
+    ],
+)
+def test_a_spark_that_cannot_use_its_catalog(
+    session: SparkSession, barriers: Barriers, catalog: str, said: str
+) -> None:
+    """The task's log says it in one sentence, and no retry is spent on it."""
+    spec = replace(barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT]), catalog=catalog)
+    with pytest.raises(ConfigurationError, match=rf"barrier 1 .*Spark's catalog {catalog}: .*{said}") as found:
+        run_epoch(session, spec, amount)
+    assert "\n" not in str(found.value)
 
 
 def test_an_unchanged_outlet_keeps_its_base(session: SparkSession, barriers: Barriers) -> None:

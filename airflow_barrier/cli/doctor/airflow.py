@@ -41,7 +41,7 @@ def _version(name: str) -> str | None:
 def components(case: Case) -> Iterator[Finding]:
     """By Airflow's database, as `airflow jobs check`; deferred tasks go on in the triggerer, and only there."""
     from airflow.api.common.airflow_health import get_airflow_health
-    from airflow.configuration import conf
+    from airflow.executors.base_executor import get_execution_api_server_url
 
     health = get_airflow_health()
     if health["metadatabase"]["status"] != "healthy":
@@ -55,7 +55,7 @@ def components(case: Case) -> Iterator[Finding]:
                 ("dag_processor", "DAG files are not read"),
             )
         )
-    yield _api_server(conf.get("api", "base_url", fallback=None) or "http://localhost:8080")
+    yield _api_server(get_execution_api_server_url().removesuffix("/").removesuffix("/execution"))
 
 
 def _alive(health: dict[str, Any], component: str, without: str) -> Finding:
@@ -80,6 +80,6 @@ def _api_server(base_url: str) -> Finding:
         found = f"{type(error).__name__}"
     return warn(
         "api-server",
-        f"expected an answer at {base_url} ([api] base_url), found {found}; start it: airflow api-server, or correct "
-        "the option",
+        f"expected an answer at {base_url}, by which tasks find it, found {found}; start it: airflow api-server, or "
+        "correct the option base_url in [api]",
     )
