@@ -8,6 +8,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import check_not_lost
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
 from airflow_barrier.coordinator.starting import check_start, looks
@@ -158,7 +159,9 @@ def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp
         return
     if timestamp is not None and meta.topologies.is_settled(topology, fragment.owner, job.name, timestamp):
         return  # it does not join now
-    create_declared(deployment, declared)
+    if declared:
+        check_not_lost(deployment, topology)  # an empty table would stand where `recover` looks for the one that was
+        create_declared(deployment, declared)
     if is_member or meta.topologies.waits(topology, job):
         return  # what it joins with is found out when its history is planned
     check_reachable(deployment, job)

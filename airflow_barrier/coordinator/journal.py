@@ -15,7 +15,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError, MissingTableError
+from airflow_barrier.protocol.errors import (
+    ForeignWriteError,
+    JournalError,
+    LostStateError,
+    MissingTableError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
 from airflow_barrier.protocol.names import TagName
 from airflow_barrier.protocol.records import Barrier, TableProgress
@@ -28,14 +34,40 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
     The first one to open a barrier leads. Costs one small file. Raises :class:`LostStateError`.
     """
-    # Before the MetaService, which is always ahead of it: the other way round a commit in between looks like a loss.
     head = read_head(deployment, topology)
-    incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
-    if head is None:
-        for table in deployment.meta.topologies.get(topology).tables:
-            _check_origin(deployment, topology, table)  # safety: origin-before-leading
-        write_head(deployment, topology, JournalHead(incarnation, known, _newest_revision(deployment, topology)))
+    if head is not None:
+        _check_head(deployment, topology, head)
         return
+    for table in deployment.meta.topologies.get(topology).tables:
+        _check_origin(deployment, topology, table)  # safety: origin-before-leading
+    incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
+    write_head(deployment, topology, JournalHead(incarnation, known, _newest_revision(deployment, topology)))
+
+
+def check_not_lost(deployment: Deployment, topology: str) -> None:
+    """For who makes tables of a topology that may not be registered yet: that nothing of it was lost.
+
+    Raises :class:`LostStateError`.
+    """
+    head = read_head(deployment, topology)
+    if head is None:
+        return
+    try:
+        _check_head(deployment, topology, head)
+    except UnknownTopologyError:
+        raise LostStateError(
+            f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "
+            f"to {head.barrier_id} are decided), found one at {deployment.meta.url} that does not know it. Does the "
+            "connection point to another deployment's MetaService? Then correct it. Was the MetaService lost and made "
+            f"anew? Then let the DAG run that opens the barriers, and run `airflow-barrier recover {topology}`"
+        ) from None
+
+
+def _check_head(deployment: Deployment, topology: str, head: JournalHead) -> None:
+    """``head`` was read before the MetaService is asked, which is always ahead of it: the other way round a commit in
+    between looks like a loss.
+    """
+    incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
     if head.incarnation != incarnation:
         raise LostStateError(  # safety: another-metaservice-leads
             f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "

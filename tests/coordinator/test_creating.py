@@ -13,7 +13,7 @@ import pytest
 from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
+from airflow_barrier.protocol.errors import ConfigurationError, LostStateError, MissingTableError
 from airflow_barrier.protocol.starting import declared_start
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.tables.iceberg import IcebergTables
@@ -21,7 +21,7 @@ from airflow_barrier.tables.table import Table
 from tests.races.racers import PROCESSES, Racers
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL
-from tests.support.shop import AMOUNT, FRAGMENT, JOBS, PRICE, SHOPPING, Shop
+from tests.support.shop import AMOUNT, FRAGMENT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 TABLES = (
     Table(SHOPPING, "amount BIGINT, price BIGINT"),
@@ -103,6 +103,25 @@ def test_a_table_that_is_gone_is_told_when_its_job_comes_back(bare: Shop) -> Non
     with pytest.raises(MissingTableError, match=rf"{AMOUNT}: .* shopping has it at barrier 1, .*restore it"):
         bare.open(3, DECLARED)
     assert AMOUNT not in there(bare)
+
+
+def test_where_metaservice_and_catalog_were_lost_nothing_is_made_in_their_place(
+    tmp_path: Path, postgresql: PostgreSQL
+) -> None:
+    with settings_on("sqlite", tmp_path, postgresql) as settings:
+        shop = Shop(Deployment.connect(settings))
+        run(shop, 1)
+        shop.deployment.close()
+        lost = "sqlite:///" + str(tmp_path / "anew.db")
+        anew = Shop(Deployment.connect(replace(settings, metaservice_url=lost, catalog_uri=lost), new=True))
+        with pytest.raises(LostStateError, match="airflow-barrier recover shopping"):
+            take_part(anew.deployment, MEMBER, MEMBER.jobs[0], MONDAY, "member")
+        with pytest.raises(LostStateError):
+            anew.open(2, DECLARED)
+        with pytest.raises(LostStateError):
+            take_part(anew.deployment, MEMBER, MEMBER.jobs[0], MONDAY, "member")
+        assert there(anew) == []
+        anew.deployment.close()
 
 
 def test_a_table_with_other_columns_keeps_its_job_out(bare: Shop) -> None:

@@ -37,6 +37,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 def _create(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.creating import create_where_missing, find_declared
+    from airflow_barrier.coordinator.journal import check_not_lost
 
     groups = load_groups(options.dag_files)
     declared = {table.name: table for group in groups for table in group.fragment.tables}
@@ -47,6 +48,8 @@ def _create(options: argparse.Namespace) -> int:
         )
     look = find_declared if options.dry_run else create_where_missing
     with connected(conn_id_of(groups, options.conn_id), new=not options.dry_run) as deployment:
+        for topology in sorted({group.topology for group in groups}):
+            check_not_lost(deployment, topology)
         outcomes = [_outcome(name, look(deployment, table)) for name, table in sorted(declared.items())]
     answer(options, outcomes, _show)
     return REFUSED if any(each.problem for each in outcomes) else DONE
