@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from airflow.sdk import conf
+
 from airflow_barrier.protocol.errors import StoreUnavailableError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -60,11 +62,11 @@ def triggerer_fault() -> str | None:
     The task SDK does not tell. The server that a task talks to may serve nothing but tasks: then this is not known.
     """
     import httpx
-    from airflow.executors.base_executor import get_execution_api_server_url
 
-    url = f"{get_execution_api_server_url().removesuffix('/').removesuffix('/execution')}/api/v2/monitor/health"
     try:
-        triggerer = httpx.get(url, timeout=_ANSWER).raise_for_status().json()["triggerer"]
+        triggerer = (
+            httpx.get(f"{api_server()}/api/v2/monitor/health", timeout=_ANSWER).raise_for_status().json()["triggerer"]
+        )
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
         return None
     if triggerer["status"] == "healthy":
@@ -74,6 +76,12 @@ def triggerer_fault() -> str | None:
         f"No triggerer is alive ({f'its last heartbeat was at {last}' if last else 'there never was one'}): this task "
         "stays deferred until there is one; start it: airflow triggerer"
     )
+
+
+def api_server() -> str:
+    """The server that tasks talk to, without a slash at its end."""
+    url = conf.get("core", "execution_api_server_url", fallback=None) or conf.get("api", "base_url", fallback=None)
+    return (url or "http://localhost:8080").removesuffix("/").removesuffix("/execution")
 
 
 def check_event(event: dict[str, Any]) -> None:

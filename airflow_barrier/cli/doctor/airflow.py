@@ -41,7 +41,8 @@ def _version(name: str) -> str | None:
 def components(case: Case) -> Iterator[Finding]:
     """By Airflow's database, as `airflow jobs check`; deferred tasks go on in the triggerer, and only there."""
     from airflow.api.common.airflow_health import get_airflow_health
-    from airflow.executors.base_executor import get_execution_api_server_url
+
+    from airflow_barrier.operators._waiting import api_server
 
     health = get_airflow_health()
     if health["metadatabase"]["status"] != "healthy":
@@ -55,7 +56,7 @@ def components(case: Case) -> Iterator[Finding]:
                 ("dag_processor", "DAG files are not read"),
             )
         )
-    yield _api_server(get_execution_api_server_url().removesuffix("/").removesuffix("/execution"))
+    yield _api_server(api_server())
 
 
 def _alive(health: dict[str, Any], component: str, without: str) -> Finding:
