@@ -117,7 +117,7 @@ def test_where_metaservice_and_catalog_were_lost_nothing_is_made_in_their_place(
         with pytest.raises(LostStateError, match="airflow-barrier recover shopping"):
             take_part(anew.deployment, MEMBER, MEMBER.jobs[0], MONDAY, "member")
         with pytest.raises(LostStateError):
-            anew.open(2, DECLARED)
+            anew.open(2, OWN)
         with pytest.raises(LostStateError):
             take_part(anew.deployment, MEMBER, MEMBER.jobs[0], MONDAY, "member")
         assert there(anew) == []

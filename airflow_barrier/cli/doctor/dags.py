@@ -73,7 +73,7 @@ def tables(case: Case) -> Iterator[Finding]:
         if step.problem is not None:
             yield fail(about, step.problem)
         else:
-            yield ok(about, "is there")
+            yield ok(about, "is made by its job's first barrier" if step.will_be_made else "is there")
     for problem in plan.problems:
         yield fail("topology", problem)
     for note in plan.notes:
