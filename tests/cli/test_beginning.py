@@ -71,7 +71,7 @@ def conf_of(patched: pytest.MonkeyPatch, extra: Mapping[str, str], *arguments: s
             {"lake.credential", "lake.header.X-Key"},
         ),
     ],
-    ids=["a file", "postgresql", "rest"],
+    ids=["a file", "a server", "rest"],
 )
 def test_spark_enters_the_same_catalog(
     extra: Mapping[str, str],
@@ -97,7 +97,7 @@ def test_another_storage_is_told_to_need_more(
     assert last.startswith("# Spark needs a package, credentials and spark.sql.catalog.lake.io-impl for s3:// as well")
 
 
-@pytest.mark.parametrize("extra", [SQLITE, POSTGRESQL], ids=["a file", "postgresql"])
+@pytest.mark.parametrize("extra", [SQLITE, POSTGRESQL], ids=["a file", "a server"])
 def test_each_format_says_the_same(
     extra: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
