@@ -154,11 +154,15 @@ class BarrierHook(BaseHook):
         """One sentence about the MetaService. That there is none yet is no fault where one can be made."""
         try:
             return _meta_service(self.barrier_conn_id, settings).check()
-        except MetaServiceMissingError as error:
+        except MetaServiceMissingError:
             file = embedded_file(settings)
             if file is None or not file.parent.is_dir():
                 raise
-            return f"{error}."
+            return (
+                f"MetaService {settings.metaservice_url}: not there yet, the first barrier makes it. If one was opened "
+                "already, this host does not see its folder: give all hosts the same one, or a database "
+                "(metaservice_url)."
+            )
 
 
 def has_catalog(settings: Settings) -> bool:

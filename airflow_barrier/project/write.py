@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from airflow_barrier.coordinator.settings import Settings
@@ -56,6 +57,8 @@ def _environment(folder: Path, spark_port: int, airflow_port: int) -> str:
         **{f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(each) for conn_id, each in connections.items()},
     }
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    if sys.prefix != sys.base_prefix:  # a terminal in which nobody has activated the virtual environment
+        exports += f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
     return f"# Airflow's settings and the two connections of this project, for each terminal: . ./env.sh\n{exports}"
 
 
