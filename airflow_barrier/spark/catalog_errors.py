@@ -1,4 +1,4 @@
-"""What Spark says about a catalog that it cannot use, as an error that says what to do."""
+"""What Spark says of a catalog that it cannot use, and of columns that a table lacks, as errors that say what to do."""
 
 from __future__ import annotations
 
@@ -26,6 +26,21 @@ _NO_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (?P<name>
 _NO_CATALOG = re.compile(
     r"\[REQUIRES_SINGLE_PART_NAMESPACE\] spark_catalog|\[SCHEMA_NOT_FOUND\] The schema `spark_catalog`"
 )
+
+_NO_FIT = re.compile(
+    r"\[(INCOMPATIBLE_DATA_FOR_TABLE|INSERT_COLUMN_ARITY_MISMATCH|UNRESOLVED_COLUMN)[\w.]*\]\s*(?P<said>[^\n]*)"
+)
+
+
+def columns_error(error: BaseException, tables: str) -> ConfigurationError | None:
+    """The error of a job that writes or names columns which a table has not; None: another. ``tables``: its outlets."""
+    found = _NO_FIT.search(str(error))
+    if found is None:
+        return None
+    return ConfigurationError(
+        f"expected what the job reads and writes ({tables}) to have the columns that it names, of their types, found: "
+        f"{found['said'].split(' SQLSTATE')[0].rstrip('. ')}. Correct the job, or the table: ALTER TABLE … ADD COLUMN"
+    )
 
 
 def catalog_error(error: BaseException, catalog: str) -> BarrierError | None:

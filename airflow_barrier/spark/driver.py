@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import (
     ChangedOutletError,
+    ConfigurationError,
     InexactChangesError,
     SilentOutletError,
     SourceDataError,
@@ -22,7 +23,7 @@ from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
-from airflow_barrier.spark.catalog_errors import catalog_error
+from airflow_barrier.spark.catalog_errors import catalog_error, columns_error
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
@@ -100,7 +101,8 @@ def _catalog_named(spec: EpochSpec) -> Iterator[None]:
 
 @contextmanager
 def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
-    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do.
+    """Files are read, and tables written, by the job's own actions, so only here can Spark's error become one that says
+    what to do.
 
     About a table's own files that is never to mend one or to move it away.
     """
@@ -113,6 +115,9 @@ def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
         inexact = without_field_ids(error)
         if inexact is not None:
             raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
+        unfit = columns_error(error, ", ".join(sorted(spec.bases)))
+        if unfit is not None:
+            raise ConfigurationError(f"{_attempt(spec)}: {unfit}") from error
         raise
 
 

@@ -21,6 +21,7 @@ from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.operators._waiting import triggerer_fault
+from airflow_barrier.tables.table import Table
 from tests.api.live import Live
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
 
@@ -176,18 +177,19 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.tables.table import Table
 
 with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
     job = SparkEpochOperator(task_id="load", sql="INSERT INTO {target:shop.missing} SELECT 1", retries=2)
-    barrier.job(job, outlets=["shop.missing"])
+    barrier.job(job, outlets=["shop.missing", Table("shop.other", "id BIGINT, n INT"), Table("shop.new", "id BIGINT")])
 """
 
 
-def test_a_dag_without_retries_and_without_its_table(define: Callable[..., None], tmp_path: Path) -> None:
+def test_a_dag_without_retries_and_without_its_tables(define: Callable[..., None], tmp_path: Path) -> None:
     settings = Settings.embedded(str(tmp_path))
     migrate(settings.metaservice_url)
     with closing(tables_of(settings)) as tables:
-        tables.catalog.create_namespace("shop")
+        tables.create(Table("shop.other", "id STRING, n INT"))
     define(CONN_ID, extra={"warehouse": str(tmp_path)})
     file = tmp_path / "dag.py"
     file.write_text(DAG)
@@ -196,8 +198,13 @@ def test_a_dag_without_retries_and_without_its_table(define: Callable[..., None]
     assert "doctored.commit, doctored.start: " in retries
     assert "load" not in retries
     assert "retries=2" in retries
-    (table,) = [line for line in lines if line.startswith("FAIL")]
-    assert table.startswith("FAIL table shop.missing: expected")
+    missing, other = [line for line in lines if line.startswith("FAIL")]
+    assert missing.startswith("FAIL table shop.missing: expected")
+    assert "declare its columns in its job, outlets=[Table(" in missing
+    assert other.startswith("FAIL table shop.other: ")
+    assert "column id is string, declared long" in other
+    assert "mend the declaration in the DAG" in other
+    assert "ok table shop.new: is made by its job's first barrier" in lines
 
 
 def test_a_dag_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from airflow_barrier.spark.sql import SqlJob
 from tests.spark.jobs.amount import amount
 from tests.support.epochs import (
     AMOUNT,
@@ -169,6 +170,33 @@ def test_a_spark_that_cannot_use_its_catalog(
     spec = replace(barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT]), catalog=catalog)
     with pytest.raises(ConfigurationError, match=rf"barrier 1 .*Spark's catalog {catalog}: .*{said}") as found:
         run_epoch(session, spec, amount)
+    assert "\n" not in str(found.value)
+
+
+def append(columns: str) -> Job:
+    return lambda epoch: epoch.spark.sql(f"SELECT {columns}").writeTo(epoch.target(AMOUNT)).append()
+
+
+def merge_into(column: str) -> Job:
+    statement = f"MERGE INTO {{target:{AMOUNT}}} t USING (SELECT 1 AS userId) s ON t.userId = s.userId"
+    return SqlJob(f"{statement} WHEN MATCHED THEN UPDATE SET {column} = 1")
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (append("1L AS userId, 1L AS itemId, 1 AS totalAmount, 1 AS more"), "too many data columns"),
+        (append("'x' AS userId, 1L AS itemId, 1 AS totalAmount"), "Cannot safely cast"),
+        (merge_into("t.total"), "A column, variable, or function parameter with name `t`.`total` cannot be resolved"),
+    ],
+    ids=["too many", "another type", "an unknown one"],
+)
+def test_a_job_with_other_columns_than_its_table(
+    session: SparkSession, barriers: Barriers, job: Job, said: str
+) -> None:
+    """The task's log says it in one sentence, and no retry is spent on it."""
+    with pytest.raises(ConfigurationError, match=rf"barrier 1 .*{said}.* Correct the job, or the table") as found:
+        run(session, barriers, 1, job)
     assert "\n" not in str(found.value)
 
 
