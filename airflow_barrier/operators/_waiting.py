@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 WAIT_TIMEOUT = timedelta(days=7)
 #: Seconds for an answer about the triggerer.
 _ANSWER = 2.0
+#: What a deferred task without retries is exposed to, and what to do.
+NO_RETRIES = (
+    "Airflow itself now and then fails a deferred task, and an error that a retry would mend holds up the barrier; set "
+    "retries=2, for all of the DAG by default_args"
+)
 
 
 class Waits(Protocol):
@@ -38,6 +43,8 @@ def defer(
     task.log.info("Waiting: %s", wait.reason)
     if fault := triggerer_fault():
         task.log.warning("%s", fault)
+    if not task.retries:
+        task.log.warning("Task %s has no retries: %s", task.task_id, NO_RETRIES)
     task.defer(
         trigger=BarrierTrigger(
             topology=topology,

@@ -364,6 +364,16 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
     assert ("later runs of DAG dag do not begin" in capsys.readouterr().out) is in_order
 
 
+def test_a_task_that_waits_without_retries_says_so(meta: MetaService, capsys: pytest.CaptureFixture[str]) -> None:
+    for retries, said in ((0, True), (1, False)):
+        start = StartBarrierOperator(task_id="start", topology="shopping", jobs=[], retries=retries)
+        who = SimpleNamespace(barrier_conn_id=CONN, wait_timeout=timedelta(hours=1))
+        context: Any = {"ti": SimpleNamespace(start_date=DAY)}
+        with pytest.raises(TaskDeferred):
+            defer(start, who, "shopping", Wait((Condition(None, barrier_id=1),), "a barrier"), context, "resume")
+        assert ("Task start has no retries" in capsys.readouterr().out) is said
+
+
 def test_a_wait_has_an_end(meta: MetaService) -> None:
     """As long as the task's operator says, from the beginning of its try, however often it is deferred."""
     open_barrier(meta)

@@ -40,14 +40,14 @@ def _counted(group: BarrierGroup) -> str:
 
 
 def jobs(case: Case) -> Iterator[Finding]:
+    from airflow_barrier.operators._waiting import NO_RETRIES
+
     for group in case.groups:
         without = sorted(task.task_id for task in group if not getattr(task, "retries", 0))
         if without:
             yield warn(
                 f"DAG {group.dag.dag_id}",
-                f"expected retries, found none for {', '.join(without)}: Airflow itself now and then fails a deferred "
-                "task, and an error that a retry mends ends the barrier; set retries=2, for all of the DAG by "
-                "default_args",
+                f"expected retries, found none for {', '.join(without)}: {NO_RETRIES}",
             )
 
 
