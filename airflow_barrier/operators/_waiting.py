@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from airflow.sdk import conf
-
 from airflow_barrier.protocol.errors import StoreUnavailableError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -16,13 +14,6 @@ if TYPE_CHECKING:
 
 #: How long a try of a task may wait, as long as Airflow's sensors do.
 WAIT_TIMEOUT = timedelta(days=7)
-#: Seconds for an answer about the triggerer.
-_ANSWER = 2.0
-#: What a deferred task without retries is exposed to, and what to do.
-NO_RETRIES = (
-    "Airflow itself now and then fails a deferred task, and an error that a retry would mend holds up the barrier; set "
-    "retries=2, for all of the DAG by default_args"
-)
 
 
 class Waits(Protocol):
@@ -38,6 +29,7 @@ def defer(
     task: BaseOperator, who: Waits, topology: str, wait: Wait, context: Context, method: str, **kwargs: Any
 ) -> NoReturn:
     """Let the task wait in the triggerer, and go on with ``method`` of it. Its log says what it waits for."""
+    from airflow_barrier.hooks.deferral import NO_RETRIES, triggerer_fault
     from airflow_barrier.triggers.barrier import BarrierTrigger
 
     task.log.info("Waiting: %s", wait.reason)
@@ -61,34 +53,6 @@ def defer(
         method_name=method,
         kwargs=kwargs,
     )
-
-
-def triggerer_fault() -> str | None:
-    """What keeps a deferred task from ever going on, as far as the API server says it; None: nothing that is known.
-
-    The task SDK does not tell. The server that a task talks to may serve nothing but tasks: then this is not known.
-    """
-    import httpx
-
-    try:
-        triggerer = (
-            httpx.get(f"{api_server()}/api/v2/monitor/health", timeout=_ANSWER).raise_for_status().json()["triggerer"]
-        )
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
-        return None
-    if triggerer["status"] == "healthy":
-        return None
-    last = triggerer["latest_triggerer_heartbeat"]
-    return (
-        f"No triggerer is alive ({f'its last heartbeat was at {last}' if last else 'there never was one'}): this task "
-        "stays deferred until there is one; start it: airflow triggerer"
-    )
-
-
-def api_server() -> str:
-    """The server that tasks talk to, without a slash at its end."""
-    url = conf.get("core", "execution_api_server_url", fallback=None) or conf.get("api", "base_url", fallback=None)
-    return (url or "http://localhost:8080").removesuffix("/").removesuffix("/execution")
 
 
 def check_event(event: dict[str, Any]) -> None:

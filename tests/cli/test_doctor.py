@@ -19,8 +19,8 @@ from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
-from airflow_barrier.operators._waiting import triggerer_fault
 from airflow_barrier.tables.table import Table
 from tests.api.live import Live
 from tests.support.spark import APART, NO_DRIVER, NO_JAR

@@ -42,7 +42,7 @@ def components(case: Case) -> Iterator[Finding]:
     """By Airflow's database, as `airflow jobs check`; deferred tasks go on in the triggerer, and only there."""
     from airflow.api.common.airflow_health import get_airflow_health
 
-    from airflow_barrier.operators._waiting import api_server
+    from airflow_barrier.hooks.deferral import api_server
 
     health = get_airflow_health()
     if health["metadatabase"]["status"] != "healthy":

@@ -40,7 +40,7 @@ def _counted(group: BarrierGroup) -> str:
 
 
 def jobs(case: Case) -> Iterator[Finding]:
-    from airflow_barrier.operators._waiting import NO_RETRIES
+    from airflow_barrier.hooks.deferral import NO_RETRIES
 
     for group in case.groups:
         without = sorted(task.task_id for task in group if not getattr(task, "retries", 0))
