@@ -19,7 +19,6 @@ from airflow_barrier.protocol.errors import (
     ForeignWriteError,
     JournalError,
     LostStateError,
-    MissingTableError,
     UnknownTopologyError,
 )
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
@@ -109,10 +108,7 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
     A stamp alone says that an attempt staged what `main` is at: its job or a person may have brought it there. What
     was published bears a tag as well, which came in the same commit.
     """
-    try:
-        stamp = deployment.tables.origin(table)
-    except MissingTableError:
-        return  # it says nothing; it may be about to be made
+    stamp = deployment.tables.origin(table)
     if stamp is None or stamp.topology != topology:
         return
     known, revision = _newest_known(deployment, topology), _newest_revision(deployment, topology)

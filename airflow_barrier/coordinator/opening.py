@@ -6,13 +6,19 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from airflow_barrier.coordinator.creating import create_declared
+from airflow_barrier.coordinator.creating import create_declared, with_declaration
 from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead
+from airflow_barrier.coordinator.journal import check_lead, check_not_lost
 from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
 from airflow_barrier.metaservice.barriers import Opening
-from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError, TriggeredRunError
+from airflow_barrier.protocol.errors import (
+    GatedError,
+    HeadMovedError,
+    MissingTableError,
+    StartFromError,
+    TriggeredRunError,
+)
 from airflow_barrier.protocol.records import Barrier, Cut, RunRef
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState
@@ -71,12 +77,16 @@ def open_barrier(
     if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
         # If the barrier is open already, nothing is registered: this run may be an old one with old code.
         deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
-    check_lead(deployment, fragment.topology)  # safety: lead-before-opening
+    _create_tables(deployment, fragment)
+    try:
+        check_lead(deployment, fragment.topology)  # safety: lead-before-opening
+    except MissingTableError as error:
+        raise with_declaration(error) from error
     for attempt in looks(*_MOVED):
         with attempt:
             return _open_once(
                 deployment,
-                fragment,
+                fragment.topology,
                 timestamp,
                 timestamp_from,
                 run,
@@ -98,16 +108,27 @@ def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, 
         )
 
 
+def _create_tables(deployment: Deployment, fragment: Fragment) -> None:
+    """Those that are declared, of jobs that join: before all tables are asked whether a MetaService was lost."""
+    meta, name = deployment.meta, fragment.topology
+    if not fragment.tables:
+        return
+    waiting = [each for job in meta.topologies.waiting(name) for each in job.outlets]
+    joining = {*meta.barriers.unjoined(name), *waiting}
+    check_not_lost(deployment, name)
+    create_declared(deployment, (table for table in fragment.tables if table.name in joining))
+
+
 def _open_once(
     deployment: Deployment,
-    fragment: Fragment,
+    name: str,
     timestamp: datetime,
     timestamp_from: str,
     run: RunRef,
     actor: str,
     now: datetime,
 ) -> Opened | Later:
-    meta, name = deployment.meta, fragment.topology
+    meta = deployment.meta
     # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
     head, version = meta.barriers.head(name), meta.topologies.version(name)
     topology = meta.topologies.get(name, version)
@@ -124,12 +145,6 @@ def _open_once(
             f"{len(open_now)} barriers of {name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
-    if fragment.tables:
-        joining = {
-            *meta.barriers.unjoined(name),
-            *(each for job in meta.topologies.waiting(name) for each in job.outlets),
-        }
-        create_declared(deployment, (table for table in fragment.tables if table.name in joining))
     try:
         starts = starts_of(deployment, topology, timestamp)
     except StartFromError:

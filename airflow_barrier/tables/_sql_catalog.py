@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
 from airflow_barrier.tables._commit import Committer, patiently
 from airflow_barrier.tables._documents import Documents
@@ -117,11 +119,12 @@ class SqlTables(Committer):
 
         namespace, _ = split(table)
         with self._pointers.translated():
-            try:
-                self.catalog.create_namespace_if_not_exists(namespace)
-            except (IntegrityError, OperationalError, ProgrammingError):
-                # another one makes the first table of this database or namespace, and was faster: now it is there
-                self.catalog.create_namespace_if_not_exists(namespace)
+            # others may make the catalog's own two tables, or the namespace, and be faster with each: then it is there
+            faster = retry_if_exception_type((IntegrityError, OperationalError, ProgrammingError))
+            wait = wait_random_exponential(multiplier=0.05, max=1)
+            Retrying(retry=faster, stop=stop_after_attempt(6), wait=wait, reraise=True)(
+                lambda: self.catalog.create_namespace_if_not_exists(namespace)
+            )
             try:
                 self.catalog.create_table(table, schema, partition_spec=spec, properties=dict(properties))
             except TableAlreadyExistsError:

@@ -58,8 +58,8 @@ def test_one_look_serves_all_and_ends_with_the_last(shop: World, live: Live, mon
         with statements() as executed:
             wait_for("some looks", lambda: len(looks) >= 6)
         assert min(after - before for before, after in pairwise(looks)) >= TICK
-        # each looks at the schema's version, too
-        assert len([statement for statement in executed if "changes" in statement]) <= len(looks)
+        # each looks at the schema's version, too; one may have begun before they were counted
+        assert len([statement for statement in executed if "changes" in statement]) <= len(looks) + 1
         opened(shop, 1)
         assert {next(stream) for stream in streams} == {("shop", shop.meta.topologies.change_count("shop"))}
         assert live.tasks().count("Watch._look_on") == 1
