@@ -10,7 +10,8 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.tables import catalog_at
 from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
 
-_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: Iceberg's own, for its statements such as ALTER TABLE ... CREATE BRANCH.
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 #: Storage that Spark reaches without a package: a disk that all hosts share, and HDFS.
 _PLAIN = ("", "file", "hdfs")
 
@@ -26,6 +27,11 @@ class SparkConf:
     secrets: Mapping[str, str]
     remarks: tuple[str, ...]
 
+    @property
+    def with_places_for_secrets(self) -> dict[str, str]:
+        """All of it, with ``<what to put there>`` where a secret belongs."""
+        return {**self.conf, **{name: f"<{what}>" for name, what in self.secrets.items()}}
+
 
 def spark_conf(settings: Settings) -> SparkConf:
     """What Spark needs to work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot enter.
@@ -38,7 +44,7 @@ def spark_conf(settings: Settings) -> SparkConf:
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
     conf = {
         "spark.jars.packages": ",".join((ICEBERG_RUNTIME, *found.packages)),
-        "spark.sql.extensions": _EXTENSIONS,
+        "spark.sql.extensions": EXTENSIONS,
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{catalog}.{option}": value for option, value in found.options.items()},
         # Others commit to the tables while sessions live: a cached table would not show it.

@@ -11,7 +11,6 @@ ICEBERG_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13"
 _DRIVERS = {
     "sqlite": "org.xerial:sqlite-jdbc",
     "postgresql": "org.postgresql:postgresql",
-    "mysql": "com.mysql:mysql-connector-j",
 }
 SPARK_CONF = "`airflow-barrier spark-conf` prints the conf, which a Spark Connect server reads when it starts"
 

@@ -37,26 +37,21 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(layout: str, found: SparkConf, out: Console) -> None:
-    # as it is, for a file: no wrapping, no colours
-    out.file.write(_FORMATS[layout](found))
+    remarks = "".join(f"# {remark}\n" for remark in found.remarks)
+    out.file.write(_FORMATS[layout](found) + remarks)  # as it is, for a file: no wrapping, no colours
 
 
 def _properties(found: SparkConf) -> str:
     from airflow_barrier.coordinator.spark_conf import properties_of
 
-    to_do = "".join(f"# {name}  <{what}>\n" for name, what in found.secrets.items())
-    return properties_of(found.conf) + to_do + "".join(f"# {remark}\n" for remark in found.remarks)
+    return properties_of(found.conf) + "".join(f"# {name}  <{what}>\n" for name, what in found.secrets.items())
 
 
 def _python(found: SparkConf) -> str:
-    secrets = {name: f"<{what}>" for name, what in found.secrets.items()}
-    lines = "".join(
-        f"    .config({json.dumps(name)}, {json.dumps(value)})\n" for name, value in {**found.conf, **secrets}.items()
-    )
+    conf = found.with_places_for_secrets
+    lines = "".join(f"    .config({json.dumps(name)}, {json.dumps(value)})\n" for name, value in conf.items())
     return (
-        "".join(f"# {remark}\n" for remark in found.remarks)
-        + "from pyspark.sql import SparkSession\n\nspark = (\n    SparkSession.builder\n"
-        + f"{lines}    .getOrCreate()\n)\n"
+        f"from pyspark.sql import SparkSession\n\nspark = (\n    SparkSession.builder\n{lines}    .getOrCreate()\n)\n"
     )
 
 
@@ -64,10 +59,9 @@ def _connect(found: SparkConf) -> str:
     from airflow_barrier.project.local import CONNECT_SERVER
     from airflow_barrier.spark.guard import guard_jar
 
-    secrets = {name: f"<{what}>" for name, what in found.secrets.items()}
-    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in {**found.conf, **secrets}.items()]
+    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in found.with_places_for_secrets.items()]
     parts = [f"spark-submit --class {CONNECT_SERVER}", f"--jars {shlex.quote(guard_jar())}", *conf, "spark-internal"]
-    return "".join(f"# {remark}\n" for remark in found.remarks) + " \\\n  ".join(parts) + "\n"
+    return " \\\n  ".join(parts) + "\n"
 
 
 _FORMATS: Mapping[str, Callable[[SparkConf], str]] = {

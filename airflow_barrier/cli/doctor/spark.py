@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "spark_connect_default"
 #: Seconds for a server to accept the connection.
 _SECONDS = 10.0
-#: Iceberg's own, for its statements such as ALTER TABLE ... CREATE BRANCH.
-_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _GUARD = "airflow_barrier.guard.Guard"
 
 #: A sentence about what is fine; raises ConfigurationError, or yields a Finding of its own.
@@ -185,11 +183,12 @@ def _same_catalog(about: str, session: SparkSession, settings: Settings) -> Iter
 
 
 def _conf(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+    from airflow_barrier.coordinator.spark_conf import EXTENSIONS
     from airflow_barrier.spark.catalog_errors import SPARK_CONF
 
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
-    if _EXTENSIONS not in (session.conf.get("spark.sql.extensions", None) or ""):
-        yield warn(about, f"expected {_EXTENSIONS} in spark.sql.extensions, found it missing; {SPARK_CONF}")
+    if EXTENSIONS not in (session.conf.get("spark.sql.extensions", None) or ""):
+        yield warn(about, f"expected {EXTENSIONS} in spark.sql.extensions, found it missing; {SPARK_CONF}")
     cached = session.conf.get(f"{catalog}.cache-enabled", None)
     if cached != "false":
         yield warn(
