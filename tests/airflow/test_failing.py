@@ -319,7 +319,7 @@ def test_a_trigger_waits_for_its_connection_as_long_as_it_has_patience(
 @pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_sensors_of_a_real_airflow_wait_for_their_connection(counting: Counting) -> None:
-    """Nobody tells them apart from Airflow's own failures: it answers that the connection is not defined."""
+    """Airflow answers that a connection is not defined also while it cannot reach it, so that a sensor waits."""
     counting.create("events")
     airflow = counting.airflow
     airflow.unpause("failing_reader")
@@ -328,7 +328,7 @@ def test_sensors_of_a_real_airflow_wait_for_their_connection(counting: Counting)
     airflow.wait_for_task("failing_reader", run, "deferred", "deferred", "failed")
     for sensor in ("pokes", "deferred"):
         airflow.until(
-            lambda sensor=sensor: "The conn_id `failing` isn't defined" in airflow.log("failing_reader", run, sensor),
+            lambda sensor=sensor: "connection failing: expected an Airflow" in airflow.log("failing_reader", run, sensor),
             f"{sensor} to say what it waits for",
         )
     airflow.command("connections", "add", "failing", "--conn-json", airflow.connections["AIRFLOW_CONN_BARRIER_DEFAULT"])
