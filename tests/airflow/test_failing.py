@@ -328,7 +328,7 @@ def test_sensors_of_a_real_airflow_wait_for_their_connection(counting: Counting)
     airflow.wait_for_task("failing_reader", run, "deferred", "deferred", "failed")
     for sensor in ("pokes", "deferred"):
         airflow.until(
-            lambda sensor=sensor: "connection failing: expected an Airflow" in airflow.log("failing_reader", run, sensor),
+            lambda sensor=sensor: "connection failing: expected" in airflow.log("failing_reader", run, sensor),
             f"{sensor} to say what it waits for",
         )
     airflow.command("connections", "add", "failing", "--conn-json", airflow.connections["AIRFLOW_CONN_BARRIER_DEFAULT"])

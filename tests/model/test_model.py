@@ -166,7 +166,8 @@ def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPa
 def test_a_retraction_that_a_job_loses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its drivers read what came into an inlet, as an incremental append scan does, and not what went."""
     monkeypatch.setattr(work, "difference", lambda after, before: after - before)
-    assert "too much Counter({(" in _first_violation()
+    # few schedules get that far: of the first eight seeds, only the last
+    assert "too much Counter({(" in _first_violation(8)
 
 
 @pytest.mark.drawn("what the model tells")
@@ -187,6 +188,7 @@ def test_a_deletion_that_is_taken_for_no_change_is_told(bench: Bench, monkeypatc
     assert "too much Counter({(" in _first_violation()
 
 
-def _first_violation() -> str:
-    batches = (play(number, 60, shrink=False) for number in range(1, 9))
+def _first_violation(seed: int = 1) -> str:
+    """Of eight seeds from this one on, played until one violates something."""
+    batches = (play(number, 60, shrink=False) for number in range(seed, seed + 8))
     return next(batch.violation for batch in batches if batch.violation is not None)
