@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -39,7 +39,8 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.sinks.port import Channel, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord
+from airflow_barrier.sinks.port import Channel, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ def deliver(
     A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
     what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
 
-    ``request_key``: the task that has claimed the sink. Raises what :class:`~airflow_barrier.sinks.port.Channel`
-    raises; FencedDelivererError if another task has claimed it since; LedgerError if the ledger is ahead of this
-    MetaService or behind what it remembers; SinkBehindError if a barrier that is needed cannot be read any more.
+    ``request_key``: the task and its try that have claimed the sink. Raises what
+    :class:`~airflow_barrier.sinks.port.Channel` raises; FencedDelivererError if another one has claimed it since;
+    LedgerError if the ledger is ahead of this MetaService or behind what it remembers; SinkBehindError if a barrier
+    that is needed cannot be read any more.
     """
     done: list[Receipt] = []
 
@@ -136,16 +138,13 @@ def sink_fault(
 def look_at_sinks(
     deployment: Deployment,
     topology: str,
-    owner: str,
     declared: Mapping[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]],
-    actor: str,
 ) -> None:
     """What a DAG's start task sees to before it opens a barrier: its sinks, name -> declaration and credentials.
 
     A sink that has received nothing yet is tried. If it cannot take its tables, the topology's first barrier is not
     opened: raises SinkRefusedError, SinkUnavailableError (retryable) or ConfigurationError. A topology that has
-    barriers goes on, since nobody waits for a sink: then it is a warning. A sink that the DAG delivered to and declares
-    no more is let go of, and holds no barriers from then on.
+    barriers goes on, since nobody waits for a sink: then it is a warning.
     """
     meta = deployment.meta
     registered = _registered(deployment, topology)
@@ -159,9 +158,18 @@ def look_at_sinks(
             if topology not in meta.topologies.names() or meta.barriers.head(topology) is None:
                 raise
             log.warning("Nothing can be delivered to sink %s of %s yet: %s", name, topology, error)
-    for name, sink in registered.items():
-        if sink.owner == owner and name not in declared:
-            meta.deliveries.release(topology, name, actor, f"DAG {owner} declares it no more")
+
+
+def let_go_of_sinks(deployment: Deployment, opened: Barrier, owner: str, declared: Collection[str], actor: str) -> None:
+    """What a DAG's start task sees to when it has opened a new barrier: a sink that the DAG delivered to, and that is
+    not among those ``declared``, holds no barriers from then on. A run that opens none may be of an older version of
+    the DAG.
+    """
+    for sink in deployment.meta.deliveries.of(opened.topology):
+        if sink.owner == owner and sink.name not in declared:
+            deployment.meta.deliveries.release(
+                sink.topology, sink.name, actor, f"DAG {owner} declares it no more at {opened}"
+            )
             log.warning(
                 "Let go of %s, since DAG %s declares it no more: nothing is held for it any longer", sink, owner
             )
@@ -197,7 +205,7 @@ def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) ->
     if sink.position is None or sink.remedy is not None:
         return None
     incarnation = deployment.meta.topologies.incarnation(sink.topology)
-    position = channel.look(Deliverer(sink.topology, incarnation, sink.name, ""))
+    position = channel.look(Deliverer(sink.topology, incarnation, sink.name, "")).position
     if position is not None and position >= sink.position:
         return None
     return str(_behind(sink, position, sink.position))
@@ -206,11 +214,12 @@ def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) ->
 def _behind(sink: SinkRecord, position: Position | None, known: Position | None) -> LedgerError:
     command = f"{sink.topology} {sink.name} --reason ..."
     adopt = f"If it holds just what its ledger says, go on from there: airflow-barrier sink adopt {command} "
+    lost = "" if position else ", or the ledger was emptied or made anew, or is not the one that it was"
     return LedgerError(
         f"{sink}: expected that its ledger says {known}, which was delivered, found {position or 'that nothing was'}: "
         "the sink was restored from a backup, or fell back to a server that lags"
-        f"{'' if position else ', or the ledger was emptied or made anew'}. {adopt if position else ''}To compare it "
-        f"with the tables, and change what differs: airflow-barrier sink redeliver {command}"
+        f"{lost}. {adopt if position else ''}To compare it with the tables, and change what differs: "
+        f"airflow-barrier sink redeliver {command}"
     )
 
 
@@ -259,23 +268,37 @@ class _Worker:
         self._own_folder = f"{self._folder}/{uuid.uuid4()}"
         self._keys: Mapping[str, tuple[str, ...]] = {}
         self._position: Position | None = None
-        #: what the tables were whose rows the sink may hold, while it is loaded anew
-        self._former: list[Mapping[str, int | None]] | None = None
-        #: what the tables were at the position
-        self._start: Mapping[str, int | None] = {}
+        #: what the targets' tables were at their positions; one that is not in here has received nothing yet
+        self._start: dict[str, int | None] = {}
+        #: while the targets are compared, table -> the snapshots (of which table) whose rows its target may hold
+        self._former: dict[str, set[tuple[str, int]]] | None = None
 
     def run(self, through: Barrier, collapse: bool) -> Iterator[Receipt]:
         self._keys = self._channel.validate(self._schemas(through))
-        self._position = self._channel.open(self._deliverer, adopt=self._sink.remedy is not None)
-        self._deployment.tables.clear(self._folder)  # of those who are fenced now
+        record = self._channel.open(self._deliverer, self._sink.remedy)
+        self._position = record.position
+        self._clear()
         if self._sink.remedy is Remedy.REDELIVER:
-            self._load_anew()
+            self._load_anew(record)
             yield self._deliver(through, through)
             return
         yield from self._catch_up()
+        self._find_start(record)
         lacking = list(self._lacking(through))
         for barrier in lacking[-1:] if collapse else lacking:
             yield self._deliver(barrier, lacking[0] if collapse else barrier)
+
+    def _clear(self) -> None:
+        """End what those have left who are fenced now: their files, and the leases of deliverers that were killed."""
+        self._deployment.tables.clear(self._folder)
+        leases = self._deployment.meta.leases
+        for lease in leases.of(self._sink.topology):
+            if lease.holder == self._holder:
+                leases.release(lease.lease_id)
+
+    @property
+    def _holder(self) -> str:
+        return f"delivery to {self._sink}"
 
     @property
     def _deliverer(self) -> Deliverer:
@@ -324,22 +347,38 @@ class _Worker:
         self._tell(position, {}, 0.0)
         yield Receipt(meta.barriers.get(topology, position.barrier_id), {}, 0.0, told=True)
 
-    def _load_anew(self) -> None:
-        """See what the sink may hold: what its ledger says and what is remembered, as far as that can still be read."""
+    def _load_anew(self, record: LedgerRecord) -> None:
+        """See what the targets may hold, by the ledger and by what is remembered, as far as it can still be read."""
         known = self._deployment.meta.deliveries.get(self._sink.topology, self._sink.name).position
-        self._former = []
-        for position in {each for each in (self._position, known) if each is not None}:
-            try:
-                self._former.append(self._since(position))
-            except SinkBehindError as error:
-                log.warning("%s: of rows that the tables have no more, some may stay: %s", self._sink, error)
+        self._former = {}
+        for table, target in self._sink.definition.targets.items():
+            then = record.targets[target]
+            held = {(then.declared["table"], then.position), (table, known)}
+            self._former[table] = {
+                (of, snapshot)
+                for of, position in held
+                if position is not None and (snapshot := self._readable(position).get(of)) is not None
+            }
+
+    def _readable(self, position: Position) -> Mapping[str, int | None]:
+        try:
+            return self._since(position)
+        except SinkBehindError as error:
+            log.warning("%s: of rows that the tables have no more, some may stay: %s", self._sink, error)
+            return {}
+
+    def _find_start(self, record: LedgerRecord) -> None:
+        """A target that has received nothing is delivered whole beside the others' changes."""
+        for table, target in self._sink.definition.targets.items():
+            position = record.targets[target].position
+            if position is not None:
+                self._start[table] = self._since(position).get(table)
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
         """What is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
         if self._position is None:
             yield through
             return
-        self._start = self._since(self._position)
         last = self._position
         # maintenance barriers have no rows of their own to deliver
         since = self._deployment.meta.barriers.epochs(
@@ -375,7 +414,7 @@ class _Worker:
     def _deliver(self, barrier: Barrier, first: Barrier) -> Receipt:
         """``first``: those from it on are delivered along."""
         # by its revision as of now: one may have been published since we looked
-        found = self._at(barrier.barrier_id, Hold(f"delivery to {self._sink}", _HELD_SECONDS))
+        found = self._at(barrier.barrier_id, Hold(self._holder, _HELD_SECONDS))
         assert found.lease is not None
         try:
             return self._deliver_held(barrier, first, found)
@@ -386,19 +425,20 @@ class _Worker:
         began = time.monotonic()
         former = self._former
         wanted = _Wanted(self._deployment)
+        whole = set(self._tables) if former is not None else set(self._tables) - set(self._start)
         delivery = Delivery(
             barrier.barrier_id,
             found.revision or 0,
             barrier.timestamp,
             self._position,
             self._sink.definition.rows,
-            self._position is None or former is not None,
-            {table: self._rows(table, snapshot, wanted) for table, snapshot in found.snapshots.items()},
-            None if former is None else {table: self._keys_of(table, former, wanted) for table in self._tables},
+            whole,
+            {table: self._rows(table, snapshot, table in whole, wanted) for table, snapshot in found.snapshots.items()},
+            None if former is None else {table: self._keys_of(table, former[table], wanted) for table in self._tables},
         )
         wanted.take(self._write_extracts, f"{self._own_folder}/{uuid.uuid4()}")
         counts = self._channel.deliver(delivery)
-        self._position, self._start, self._former = delivery.position, found.snapshots, None
+        self._position, self._start, self._former = delivery.position, dict(found.snapshots), None
         seconds = time.monotonic() - began
         self._tell(delivery.position, counts, seconds, first.barrier_id)
         self._deployment.tables.clear(self._own_folder)
@@ -407,14 +447,13 @@ class _Worker:
             barrier,
             self._sink,
             seconds,
-            ", whole" if delivery.whole else "",
+            f", {', '.join(sorted(whole))} whole" if whole else "",
             "; ".join(f"{self._sink.definition.targets[table]}: {count}" for table, count in counts.items()),
         )
         return Receipt(barrier, counts, seconds)
 
-    def _rows(self, table: str, end: int | None, wanted: _Wanted) -> RowBatches:
-        whole, rows = self._position is None or self._former is not None, self._sink.definition.rows
-        start = self._start.get(table)
+    def _rows(self, table: str, end: int | None, whole: bool, wanted: _Wanted) -> RowBatches:
+        rows, start = self._sink.definition.rows, self._start.get(table)
         schema = self._deployment.tables.schema_at(table, end)
         if rows is Rows.CHANGES and not whole:
             schema = schema.insert(0, _change_field())
@@ -422,7 +461,7 @@ class _Worker:
             return wanted.rows(schema)
         return wanted.rows(schema, Extract(table, start, end, rows, whole or rows is Rows.TABLE, self._keys[table]))
 
-    def _keys_of(self, table: str, former: Sequence[Mapping[str, int | None]], wanted: _Wanted) -> RowBatches:
+    def _keys_of(self, table: str, former: Collection[tuple[str, int]], wanted: _Wanted) -> RowBatches:
         """The keys of all rows of these snapshots; one may come several times."""
         import pyarrow as pa
 
@@ -430,8 +469,8 @@ class _Worker:
         return wanted.rows(
             pa.schema([schema.field(column) for column in key]),
             *(
-                Extract(table, None, snapshot, Rows.TABLE, whole=True, key=key, only_key=True)
-                for snapshot in {each.get(table) for each in former} - {None}
+                Extract(of, None, snapshot, Rows.TABLE, whole=True, key=key, only_key=True)
+                for of, snapshot in sorted(former)
             ),
         )
 

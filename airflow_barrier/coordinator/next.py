@@ -21,6 +21,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.checks import cannot_correct
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.revisions.runs import (
     attach,
@@ -561,10 +562,10 @@ def next_delivery(
     """What a delivery's task does next: deliver what the sink lacks up to the barrier of its run, once that is COMMIT.
 
     A run that has no barrier, since a person triggered it or its barrier was aborted, delivers up to the newest one
-    that is COMMIT and not after it. ``known`` is told that barrier once it is there.
+    that is COMMIT and not after it. ``known`` is told that barrier once it is there. ``request_key``: the task, ``#``
+    and its try, since a try that slept must not deliver beside its own retry.
 
-    Raises SinkClaimedError, UnknownTableError, and ConfigurationError for a sink that is declared otherwise than it
-    was.
+    Raises SinkClaimedError and UnknownTableError.
     """
     meta = deployment.meta
     revision = revision_of_run(deployment, topology, run) if topology in meta.topologies.names() else None
@@ -587,10 +588,16 @@ def next_delivery(
     sink = meta.deliveries.register(topology, declaration, actor)
     if sink.state is SinkState.PAUSED:
         return Skip(f"{sink} is paused; airflow-barrier sink resume {topology} {sink.name} lets deliveries go on")
+    revision = meta.revisions.under_way(topology)
+    if revision is not None and through.barrier_id >= revision.first_barrier and cannot_correct(sink, revision.tables):
+        # else it would receive what the revision is to correct, and keep it
+        ended = Unseen(f"{revision} to be published or cancelled, since {sink} cannot take corrections")
+        return Wait((ended,), f"sink {sink.name} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)
     there = sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in)
     if there and sink.remedy is None:
         return Nothing(f"{through} was delivered to {sink} already, which is at {sink.position}", through)
-    if sink.deliverer not in (None, request_key) and scheduler.is_running(sink.deliverer or ""):
+    before, own = ((key or "").rpartition("#")[0] for key in (sink.deliverer, request_key))
+    if before not in ("", own) and scheduler.is_running(before):
         # whether the other task is alive only the scheduler knows, and only a task can ask it
         reason = f"{sink.deliverer} is delivering to {sink}"
         received = Delivered(sink.name, barrier_id=through.barrier_id)

@@ -89,9 +89,8 @@ class Deliveries(Group):
         """A sink as its DAG declares it, new or again. Nothing is written for one that is registered like that.
 
         ``hold_seconds``: how long barriers that it lacks are kept for it (None: a week). That counts for a new sink;
-        later :meth:`hold` changes it. Raises SinkClaimedError if another DAG delivers to it, UnknownTableError for a
-        table that is none of the topology, and ConfigurationError if it was declared otherwise when the first barrier
-        was delivered.
+        later :meth:`hold` changes it. Raises SinkClaimedError if another DAG delivers to it, and UnknownTableError for
+        a table that is none of the topology. Its ledger says whether it may be declared otherwise than it was.
         """
         if fault := name_fault(declaration.name):
             raise ConfigurationError(
@@ -100,7 +99,7 @@ class Deliveries(Group):
             )
         _check_hold(topology, declaration.name, HOLD_SECONDS if hold_seconds is None else hold_seconds)
         found = self._read(lambda c: _find(c, topology, declaration.name))
-        if found is not None and not _changed(found.definition, declaration):
+        if found is not None and not _changed(found, declaration):
             return found
         return self._write(lambda c: _register(c, topology, declaration, actor, hold_seconds))
 
@@ -111,7 +110,7 @@ class Deliveries(Group):
 
     @reads
     def of(self, connection: Connection, topology: str) -> list[SinkRecord]:
-        """All sinks of a topology, by their names."""
+        """All sinks of a topology that DAGs declare, by their names."""
         topology_version(connection, topology)
         return _sinks_of(connection, topology)
 
@@ -217,30 +216,36 @@ class Deliveries(Group):
         return _load(connection, topology, name)
 
     @reads
-    def unannounced(self, connection: Connection, topology: str, name: str) -> list[DeliveryRecord]:
-        """What was delivered and Airflow has not been told yet, oldest barrier first."""
-        query = select(schema.delivery).where(_of(topology, name), _DELIVERY.announced_at.is_(None))
+    def unannounced(self, connection: Connection, topology: str, name: str, by: str) -> list[DeliveryRecord]:
+        """Deliveries that Airflow has not been told of, oldest barrier first. Those that task ``by`` has told of are
+        among them: the worker may have died before Airflow heard it.
+        """
+        silent = or_(_DELIVERY.announced_by.is_(None), _DELIVERY.announced_by == by)  # safety: told-until-it-is-heard
+        query = select(schema.delivery).where(_of(topology, name), silent)
         rows = connection.execute(query.order_by(_DELIVERY.barrier_id, _DELIVERY.revision))
         return [to_record(DeliveryRecord, row) for row in rows]
 
     @changes
-    def announce(self, connection: Connection, topology: str, name: str, positions: Collection[Position]) -> None:
-        """Airflow has been told of these. Again is fine."""
+    def announce(
+        self, connection: Connection, topology: str, name: str, positions: Collection[Position], by: str
+    ) -> None:
+        """Task ``by`` tells Airflow of these. Again is fine."""
         keys = [(position.barrier_id, position.revision) for position in positions]
         connection.execute(
             update(schema.delivery)
             .where(
                 _of(topology, name),
                 tuple_(_DELIVERY.barrier_id, _DELIVERY.revision).in_(keys),
-                _DELIVERY.announced_at.is_(None),
+                _DELIVERY.announced_by.is_(None),
             )
-            .values(announced_at=DatabaseNow())
+            .values(announced_by=by)
         )
 
     @reads
     def holding(self, connection: Connection, topology: str) -> list[SinkRecord]:
         """The sinks that hold what they received last, and all barriers since, against expiry."""
-        query = select(schema.sink).where(_SINK.topology == topology, _SINK.barrier_id.is_not(None), ~_OVERDUE)
+        held = (_SINK.barrier_id.is_not(None), _SINK.released_at.is_(None), ~_OVERDUE)
+        query = select(schema.sink).where(_SINK.topology == topology, *held)
         return [_to_sink(row) for row in connection.execute(query.order_by(_SINK.name))]
 
     @reads
@@ -309,17 +314,18 @@ class Deliveries(Group):
 
     @changes
     def release(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
-        """Forget a sink: it holds no barrier any more, and any DAG may declare it. Returns what was known of it.
+        """Let go of a sink: it holds no barrier any more, and any DAG may declare it. Again is fine.
 
-        What was delivered stays in the sink, as does its ledger.
+        What was delivered stays in the sink, as does its ledger; what people have decided about it counts again once it
+        is declared again.
         """
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
-        connection.execute(delete(schema.delivery).where(_of(topology, name)))
-        connection.execute(delete(schema.sink).where(_here(topology, name)))
-        detail = {"owner": sink.owner, "position": sink.position and str(sink.position), "reason": reason}
-        record(connection, Event("released", actor, detail), topology, None, "sink", [name], before=sink.state.value)
-        return sink
+        if sink.released_at is None:
+            _set(connection, sink, released_at=DatabaseNow())
+            detail = {"owner": sink.owner, "position": sink.position and str(sink.position), "reason": reason}
+            _record(connection, sink, Event("released", actor, detail))
+        return _load(connection, topology, name)
 
 
 def first_held(topology: str) -> ScalarSelect[int | None]:
@@ -327,11 +333,16 @@ def first_held(topology: str) -> ScalarSelect[int | None]:
 
     The next delivery is the difference between that and a later one.
     """
-    return select(func.min(_SINK.barrier_id)).where(_SINK.topology == topology, ~_OVERDUE).scalar_subquery()
+    return (
+        select(func.min(_SINK.barrier_id))
+        .where(_SINK.topology == topology, _SINK.released_at.is_(None), ~_OVERDUE)
+        .scalar_subquery()
+    )
 
 
 def _sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
-    rows = connection.execute(select(schema.sink).where(_SINK.topology == topology).order_by(_SINK.name))
+    declared = (_SINK.topology == topology, _SINK.released_at.is_(None))
+    rows = connection.execute(select(schema.sink).where(*declared).order_by(_SINK.name))
     return [_to_sink(row) for row in rows]
 
 
@@ -404,10 +415,10 @@ def _register(
     lock_topology(connection, topology)  # safety: topology-lock
     name = declaration.name
     found = _find(connection, topology, name)
-    changed = ["new"] if found is None else _changed(found.definition, declaration)
+    changed = ["new"] if found is None else _changed(found, declaration)
     if found is not None and not changed:
         return found
-    if found is not None and found.owner != declaration.owner:
+    if found is not None and found.released_at is None and found.owner != declaration.owner:
         raise SinkClaimedError(  # safety: sink-of-one-dag
             f"topology {topology}: DAG {declaration.owner} declares sink {name}, to which DAG {found.owner} delivers; "
             f"a sink is of one DAG: give this one another name, or take it out of DAG {found.owner} and let go of it: "
@@ -419,13 +430,6 @@ def _register(
         raise UnknownTableError(
             f"topology {topology}: expected tables of the topology for sink {name}, found {', '.join(unknown)}; its "
             f"tables are: {', '.join(tables)}"
-        )
-    if found is not None and found.position is not None and found.remedy is not Remedy.REDELIVER:
-        raise ConfigurationError(  # safety: delivered-as-declared
-            f"{found}: expected it to be declared as it was when {found.position} was delivered, found a change of "
-            f"{_words(found.definition, declaration, changed)}. Declare it under another name, and let go of this one: "
-            f"airflow-barrier sink release {topology} {name} --reason ... Or have it compared with the tables as it is "
-            f"declared now: airflow-barrier sink redeliver {topology} {name} --reason ..."
         )
     values = {"owner": declaration.owner, "definition": declaration.to_json()}
     state = SinkState.ACTIVE if found is None else found.state
@@ -441,24 +445,19 @@ def _register(
             )
         )
     else:
-        _set(connection, found, **values)
+        _set(connection, found, **values, released_at=None)
     event = Event("registered", actor, {"owner": declaration.owner, "changed": changed})
     record(connection, event, topology, None, "sink", [name], None if found is None else state.value, state.value)
     return _load(connection, topology, name)
 
 
-def _changed(before: SinkDeclaration, after: SinkDeclaration) -> list[str]:
-    """The names of what two declarations say differently."""
-    old, new = _plain(before), _plain(after)
-    return [each for each in new if old[each] != new[each]]
+def _changed(found: SinkRecord, declaration: SinkDeclaration) -> list[str]:
+    """The names of what is declared otherwise than before; ``released_at`` if it was let go of."""
+    old, new = _plain(found.definition), _plain(declaration)
+    return [each for each in new if old[each] != new[each]] + ["released_at"] * (found.released_at is not None)
 
 
 def _plain(declaration: SinkDeclaration) -> dict[str, Any]:
     """As the database gives it back."""
     plain: dict[str, Any] = json.loads(json.dumps(declaration.to_json()))
     return plain
-
-
-def _words(before: SinkDeclaration, after: SinkDeclaration, changed: Collection[str]) -> str:
-    old, new = _plain(before), _plain(after)
-    return "; ".join(f"{each} from {json.dumps(old[each])} to {json.dumps(new[each])}" for each in changed)

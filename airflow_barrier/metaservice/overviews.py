@@ -489,6 +489,7 @@ class Overviews(Group):
             rows = connection.execute(
                 select(sink.topology, sink.name, sink.owner)
                 .where(sink.topology.in_(names), sink.error.is_not(None), sink.state == SinkState.ACTIVE.value)
+                .where(sink.released_at.is_(None))
                 .order_by(sink.topology, sink.name)
             )
             for topology, name, owner in rows:

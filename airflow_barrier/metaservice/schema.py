@@ -542,6 +542,8 @@ sink = Table(
     Column("hold_seconds", Integer, nullable=False),
     Column("remedy", Line),
     _time("created_at", nullable=False),
+    # let go of: it holds nothing, and belongs to no DAG
+    _time("released_at"),
 )
 
 #: What sinks were delivered, until their barriers are trimmed.
@@ -559,7 +561,7 @@ delivery = Table(
     Column("seconds", Float, nullable=False),
     Column("actor", Line, nullable=False),
     _time("delivered_at", nullable=False),
-    # Airflow has been told
-    _time("announced_at"),
+    # the task that has told Airflow
+    Column("announced_by", Line),
     ForeignKeyConstraint(["topology", "sink"], ["barrier_sink.topology", "barrier_sink.name"]),
 )

@@ -99,15 +99,19 @@ def _views(dialect: str) -> dict[str, str]:
             SELECT topology, revision, state, mode, first_barrier, window_end, head, last, actor, reason, created_at,
             committing_at, commit_at, cancelled_at
             FROM barrier_revision""",
-        # what maintenance leaves in other files there is nothing to deliver of
+        # a correction of what was delivered last is lacking, too; maintenance leaves nothing to deliver
         "__META_DELIVERY": f"""
             SELECT s.topology, s.name AS sink, s.owner, {_KIND[dialect]} AS kind, s.state, s.barrier_id, s.revision,
-            s.delivered_at, count(b.barrier_id) AS lag_barriers, min(b.commit_at) AS lag_since, s.error, s.failed_at,
-            s.failures
+            s.delivered_at, count(b.barrier_id) AS lag_barriers, min(coalesce(r.commit_at, b.commit_at)) AS lag_since,
+            s.error, s.failed_at, s.failures
             FROM barrier_sink s
             LEFT JOIN barrier_barrier b
-            ON b.topology = s.topology AND b.line = 0 AND b.barrier_id > coalesce(s.barrier_id, 0)
+            ON b.topology = s.topology AND b.line = 0 AND (b.barrier_id > coalesce(s.barrier_id, 0)
+            OR b.barrier_id = s.barrier_id AND b.computed_in <> s.revision)
             AND b.state = 'COMMIT' AND b.kind <> 'MAINTENANCE'
             AND (s.barrier_id IS NOT NULL OR b.commit_at >= s.created_at)
+            LEFT JOIN barrier_revision r
+            ON r.topology = b.topology AND r.revision = b.computed_in AND b.barrier_id = s.barrier_id
+            WHERE s.released_at IS NULL
             GROUP BY s.topology, s.name""",
     }

@@ -59,6 +59,11 @@ def task_key(context: Context) -> str:
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
 
 
+def try_key(context: Context) -> str:
+    """The task instance and its try: one that slept is told from its own retry."""
+    return f"{task_key(context)}#{context['ti'].try_number}"
+
+
 def actor(context: Context) -> str:
     """Who did it, for the audit."""
     ti = context["ti"]

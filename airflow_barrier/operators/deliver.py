@@ -15,7 +15,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._extracts import Extracts, extracts_of
 from airflow_barrier.operators._lineage import Listened, note
-from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
+from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, try_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.operators.epoch import connection_for
 from airflow_barrier.protocol.deliveries import Position, Rows
@@ -139,7 +139,7 @@ class DeliverOperator(Listened, BaseOperator):
                 self.topology,
                 self.declaration(context["ti"].dag_id),
                 AirflowScheduler(context),
-                request_key=task_key(context),
+                request_key=try_key(context),
                 actor=actor(context),
                 known=partial(show_barrier, context, self.barrier_conn_id),
             )
@@ -183,7 +183,7 @@ class DeliverOperator(Listened, BaseOperator):
                 due.through,
                 self.credentials(),
                 partial(extracts.write, deployment),
-                request_key=task_key(context),
+                request_key=try_key(context),
                 actor=actor(context),
                 collapse=self.collapse,
             )
@@ -202,11 +202,11 @@ class DeliverOperator(Listened, BaseOperator):
         return credentials_of(f"sink {self.to.name}", self.to.conn_id, self.to.conn_type)
 
     def _tell(self, deployment: Deployment, context: Context) -> None:
-        """An event for each barrier that the sink has received and nobody was told of, by whichever try it was."""
+        """An event for each barrier that the sink has received and of which at most a try of this task has told."""
         from airflow_barrier.operators._events import silence
 
-        asset, deliveries = sink_asset(self.topology, self.to.name), deployment.meta.deliveries
-        silent = [] if not self._is_registered(deployment) else deliveries.unannounced(self.topology, self.to.name)
+        asset, deliveries, by = sink_asset(self.topology, self.to.name), deployment.meta.deliveries, task_key(context)
+        silent = [] if not self._is_registered(deployment) else deliveries.unannounced(self.topology, self.to.name, by)
         if not silent:
             silence(self, [asset])
             return
@@ -214,7 +214,7 @@ class DeliverOperator(Listened, BaseOperator):
         accessor.extra = {"barriers": {_key(each): _extra(each) for each in silent}}
         accessor.add_partitions([_key(each) for each in silent])
         positions = [Position(each.barrier_id, each.revision) for each in silent]
-        deliveries.announce(self.topology, self.to.name, positions)
+        deliveries.announce(self.topology, self.to.name, positions, by)
 
     def _is_registered(self, deployment: Deployment) -> bool:
         return any(sink.name == self.to.name for sink in deployment.meta.deliveries.of(self.topology))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ from airflow_barrier.protocol.topology import Fragment, Job
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.protocol.credentials import Credentials
+    from airflow_barrier.protocol.deliveries import SinkDeclaration
     from airflow_barrier.tables.table import Table
 
 
@@ -107,6 +108,7 @@ class StartBarrierOperator(BaseOperator):
         return self.execute(context)
 
     def _open(self, context: Context) -> int:
+        from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
         from airflow_barrier.coordinator.next import Skip, next_opening
         from airflow_barrier.coordinator.waiting import Wait
         from airflow_barrier.operators._waking import AirflowScheduler
@@ -116,7 +118,9 @@ class StartBarrierOperator(BaseOperator):
         if warning is not None:
             self.log.warning("%s", warning)
         run, deployment = run_of_task(context), hook.get_deployment(new=True)
-        self._look_at_sinks(deployment, context)
+        declared = self._sinks()
+        if declared is not None:
+            look_at_sinks(deployment, self.topology, declared)
         outcome = next_opening(
             deployment,
             run,
@@ -130,6 +134,8 @@ class StartBarrierOperator(BaseOperator):
         if isinstance(outcome, Skip):
             skip(self, outcome.reason)
         barrier = outcome.barrier
+        if outcome.created and declared is not None:
+            let_go_of_sinks(deployment, barrier, self.dag_id, declared, actor(context))
         show_barrier(context, self.barrier_conn_id, barrier)
         self.log.info(
             "%s: %s at timestamp %s, from the %s",
@@ -140,19 +146,19 @@ class StartBarrierOperator(BaseOperator):
         )
         return barrier.barrier_id
 
-    def _look_at_sinks(self, deployment: Deployment, context: Context) -> None:
-        """Of all deliveries of the DAG, within the group and beside it."""
+    def _sinks(self) -> dict[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]] | None:
+        """The sinks of all deliveries of the DAG, within the group and beside it, with the way to their credentials.
+
+        None: which these are is known only when they run.
+        """
         from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-        from airflow_barrier.coordinator.delivering import look_at_sinks
         from airflow_barrier.operators.deliver import DeliverOperator
 
-        deliveries = [task for task in self.dag.tasks if isinstance(task, DeliverOperator)]
         if any(isinstance(task, MappedOperator) and task.operator_class is DeliverOperator for task in self.dag.tasks):
-            return  # which sinks these have is known only when they run
-        declared = {
+            return None
+        return {
             task.to.name: (task.declaration(self.dag_id), task.credentials)
-            for task in deliveries
-            if task.topology == self.topology
+            for task in self.dag.tasks
+            if isinstance(task, DeliverOperator) and task.topology == self.topology
         }
-        look_at_sinks(deployment, self.topology, self.dag_id, declared, actor(context))

@@ -100,7 +100,8 @@ class SinkRecord:
     ``barrier_id`` and ``revision`` are what was delivered last (None: nothing yet), at ``delivered_at`` (UTC).
     ``deliverer``: the task that delivers, or did so last. ``error``: why the last try failed, at ``failed_at`` (None:
     it did not), and ``failures`` how many in a row. ``hold_seconds``: how long barriers that it lacks are kept for it.
-    ``remedy``: what a person has decided on for the next delivery.
+    ``remedy``: what a person has decided on for the next delivery. ``released_at`` (UTC): when it was let go of, since
+    when it holds no barriers and belongs to no DAG, until one declares it again.
     """
 
     topology: str
@@ -118,6 +119,7 @@ class SinkRecord:
     hold_seconds: int
     remedy: Remedy | None
     created_at: datetime
+    released_at: datetime | None = None
 
     def __str__(self) -> str:
         return f"sink {self.name} of {self.topology}"

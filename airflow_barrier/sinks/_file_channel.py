@@ -7,7 +7,7 @@ In ``url/_barrier/<topology>.<sink>``, the *ledger*, are
   What a deliverer writes it writes in its folder, and a barrier's whole folder leaves it by one rename, which is the
   commit. Who opens the sink renames the last one's folder to its own, and asks *then* what was delivered: a commit
   of the last one that still comes finds nothing to rename. A folder that one makes anew without knowing has no token;
-- ``delivered/b00000007.r0``: what was delivered last, with ``record.json``; and a hundred of those before.
+- ``delivered/b00000007.r00000``: what was delivered last, with ``record.json``; and a hundred of those before.
 
 After the commit each target's files are moved from there to where readers look. If that is interrupted, the next one to
 open the sink does the rest. A move whose source is gone was made already: so a target never gets a barrier twice,
@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy
 from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks._file_steps import FileSteps, command
+from airflow_barrier.sinks._file_steps import FileSteps
 from airflow_barrier.sinks._file_stores import Store
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command
+from airflow_barrier.sinks.port import Delivery
 
 _LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "token", "record.json", "_delivered_by"
 #: Barriers that a ledger remembers beside the last one.
@@ -94,49 +95,65 @@ class FileChannel(FileSteps[Store]):
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def look(self, deliverer: Deliverer) -> Position | None:
+    def look(self, deliverer: Deliverer) -> LedgerRecord:
         ledger, owner = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}", self._owner(deliverer)
-        self._check_owner(f"{ledger}/{_MARK}", self._said(f"{ledger}/{_MARK}/{_OWNER}") or owner, owner, adopt=False)
-        return max(map(_position_of, self._delivered(ledger)), default=None)
+        self._check_owner(f"{ledger}/{_MARK}", self._said(f"{ledger}/{_MARK}/{_OWNER}") or owner, owner, None)
+        return self._look(ledger, deliverer, None)
 
-    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
+    def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
         ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
-        self._claim(ledger, deliverer, adopt)
+        self._look(ledger, deliverer, remedy)  # who is refused fences nobody
+        self._claim(ledger, deliverer, remedy)
         opened = self._take_over(ledger, deliverer)
-        self._kept = sorted(self._delivered(ledger), key=_position_of)
-        self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
-        if self._position is not None:
+        self._kept = self._delivered(ledger)
+        self._opened, self._record = opened, self._look(ledger, deliverer, remedy)
+        if self._kept:
             self._publish(opened, self._kept[-1])
-        elif not adopt:
-            self._check_no_data(ledger, deliverer)
+        if remedy is None:
+            self._check_no_data(self._record, deliverer)
         self._sweep(opened)
-        return self._position
+        return self._record
+
+    def _look(self, ledger: str, deliverer: Deliverer, remedy: Remedy | None) -> LedgerRecord:
+        """What to go on from: what was delivered last, and whose it is, which a person may have said since."""
+        kept, owner = self._delivered(ledger), self._said(f"{ledger}/{_MARK}/{_OWNER}")
+        if not kept:
+            return self._go_on_from(deliverer, None, remedy)
+        path = f"{ledger}/delivered/{kept[-1]}/{_RECORD}"
+        said = self._said(path)
+        if said is None:
+            raise SinkUnavailableError(
+                f"{self}: expected {self._at(path)}, found it gone; it is tried again; if it stays so, put it back"
+            )
+        now = {} if owner is None else {"incarnation": owner["incarnation"], "place": owner["url"]}
+        return self._go_on_from(deliverer, {**said, **now}, remedy)
 
     def _delivered(self, ledger: str) -> list[str]:
-        """The folders of the barriers that the ledger has."""
-        return [name for name in self._store.names(f"{ledger}/delivered") or [] if _BARRIER.match(name)]
+        """The folders of the barriers that the ledger has, oldest first."""
+        found = [name for name in self._store.names(f"{ledger}/delivered") or [] if _BARRIER.match(name)]
+        return sorted(found, key=_position_of)
 
-    def _claim(self, ledger: str, who: Deliverer, adopt: bool) -> None:
-        """See that ledger and targets are this sink's. Those that are nobody's become so; ``adopt``: also others."""
+    def _claim(self, ledger: str, who: Deliverer, remedy: Remedy | None) -> None:
+        """See that ledger and targets are this sink's. Those that are nobody's become so; ``remedy``: also others."""
         owner = self._owner(who)
         places = [ledger, *self._declared.targets.values()]
         found = {place: self._said(f"{place}/{_MARK}/{_OWNER}") for place in places}
         for place, said in found.items():
-            self._check_owner(f"{place}/{_MARK}", said or owner, owner, adopt)
+            self._check_owner(f"{place}/{_MARK}", said or owner, owner, remedy)
         if not self._store.exists(ledger):
             ours = next((place for place, said in found.items() if said), None)
-            if ours and not adopt:
+            if ours and remedy is None:
                 raise LedgerError(  # safety: ledger-is-there
                     f"{self}: expected the ledger {self._at(ledger)}, since {self._at(ours)} was delivered to by this "
                     f"sink, found none; put it back, or move {self._at(ours)} away and load the sink anew: "
                     f"{command('redeliver', who)}"
                 )
-            if not adopt:
-                self._check_no_data(ledger, who)
+            if remedy is None:
+                self._check_no_data(self._empty_record(who), who)
             self._move_in(ledger, {f"{_MARK}/{_OWNER}": owner, f"deliverer-000000/{_TOKEN}": None}, who)
             found[ledger] = self._said(f"{ledger}/{_MARK}/{_OWNER}")
-        if not found[ledger] and not adopt:
-            self._check_owner(f"{ledger}/{_MARK}", {}, owner, adopt)
+        if not found[ledger] and remedy is None:
+            self._check_owner(f"{ledger}/{_MARK}", {}, owner, None)
         for place, said in found.items():
             if said == owner:
                 continue
@@ -144,20 +161,21 @@ class FileChannel(FileSteps[Store]):
                 self._store.remove(f"{place}/{_MARK}")
             if not self._move_in(f"{place}/{_MARK}", {_OWNER: owner}, who):
                 there = f"{place}/{_MARK}"
-                self._check_owner(there, self._said(f"{there}/{_OWNER}") or {}, owner, False)
+                self._check_owner(there, self._said(f"{there}/{_OWNER}") or {}, owner, None)
         self._store.make(f"{ledger}/delivered")
 
-    def _check_no_data(self, ledger: str, who: Deliverer) -> None:
-        if there := self._barriers():
+    def _check_no_data(self, record: LedgerRecord, who: Deliverer) -> None:
+        new = [target for target in self._declared.targets.values() if record.targets[target].position is None]
+        if there := self._barriers(new):
             raise LedgerError(  # safety: no-data-without-ledger
-                f"{self}: expected no barriers, since the ledger {self._at(ledger)} knows of none, found "
+                f"{self}: expected no barriers, since the ledger knows of none in that folder, found "
                 f"{self._at(there)}; put the ledger back, or move them away and load the sink anew: "
                 f"{command('redeliver', who)}"
             )
 
-    def _barriers(self) -> str | None:
+    def _barriers(self, targets: Collection[str]) -> str | None:
         """One that is in a target, if any is."""
-        for target in self._declared.targets.values():
+        for target in targets:
             if there := next(filter(_BARRIER.match, self._store.names(target) or []), None):
                 return f"{target}/{there}"
         return None
@@ -221,11 +239,13 @@ class FileChannel(FileSteps[Store]):
     def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
         opened = self._opened
         assert opened is not None, "open() comes before deliver()"
-        name = f"b{delivery.barrier_id:08}.r{delivery.revision}"
-        self._check_order(opened, delivery, name)
+        assert self._record is not None
+        name = f"b{delivery.barrier_id:08}.r{delivery.revision:05}"
+        record = self._record.delivered(self._empty_record(opened.who), delivery.position)
+        self._check_order(opened, self._record.position, delivery, name)
         staged, delivered = f"{opened.folder}/{name}", f"{opened.ledger}/delivered/{name}"
         try:
-            counts = self._stage(opened, delivery, staged)
+            counts = self._stage(opened, record, delivery, staged)
             self._check_newest(opened)
             if delivery.former is not None and name in self._kept:
                 self._store.rename(delivered, f"{opened.ledger}/dead-{uuid4()}")
@@ -248,7 +268,7 @@ class FileChannel(FileSteps[Store]):
                 f"{self}: expected to move {self._at(staged)} to {self._at(delivered)}, found that it cannot be moved, "
                 "though nobody else has opened the sink; the ledger is asked again"
             )
-        self._position = delivery.position
+        self._record = record
         self._kept = [*(each for each in self._kept if each != name), name]
         self._publish(opened, name)
         for folder in self._forgotten(opened):
@@ -256,17 +276,16 @@ class FileChannel(FileSteps[Store]):
                 self._store.remove(folder)
         return counts
 
-    def _check_order(self, opened: _Opened, delivery: Delivery, name: str) -> None:
+    def _check_order(self, opened: _Opened, here: Position | None, delivery: Delivery, name: str) -> None:
         self._check_newest(opened)  # or what another one has delivered would look like a fault
-        here = self._position
         if delivery.former is not None:
-            if there := self._barriers():
+            if there := self._barriers(self._declared.targets.values()):
                 raise SinkRefusedError(
                     f"{self}: expected no barriers, since the tables come whole and files are not compared with them, "
                     f"found {self._at(there)}; move away what is in the targets, and the next try delivers"
                 )
             return
-        self._check_follows(delivery)
+        self._check_follows(delivery, here)
         for target in self._declared.targets.values():
             if self._store.exists(f"{target}/{name}"):
                 raise LedgerError(  # safety: no-data-ahead-of-ledger
@@ -275,7 +294,7 @@ class FileChannel(FileSteps[Store]):
                     "one back; else move what is newer away"
                 )
 
-    def _stage(self, opened: _Opened, delivery: Delivery, staged: str) -> dict[str, Counts]:
+    def _stage(self, opened: _Opened, record: LedgerRecord, delivery: Delivery, staged: str) -> dict[str, Counts]:
         """Write all that will be the barrier's folder."""
         self._store.remove(staged)  # of a try that failed
         files: dict[str, list[dict[str, Any]]] = {}
@@ -287,8 +306,7 @@ class FileChannel(FileSteps[Store]):
             if self._sink.success_file:
                 with self._store.create(f"{staged}/{target}/_SUCCESS"):
                     pass
-        record = self._record(opened.who, opened.number, delivery, files)
-        self._write(f"{staged}/{_RECORD}", record)
+        self._write(f"{staged}/{_RECORD}", self._said_of(record, opened.who, opened.number, delivery, files))
         return counts
 
     def _check_newest(self, opened: _Opened) -> None:

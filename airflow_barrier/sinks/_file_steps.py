@@ -6,10 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
-from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import (
+    CHANGE,
+    DELETE,
+    INSERT,
+    UPDATE,
+    Counts,
+    Position,
+    Remedy,
+    Rows,
+    SinkDeclaration,
+)
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError
 from airflow_barrier.sinks._file_formats import column_fault, encoder_of
-from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.ledger import FORMAT, Deliverer, LedgerRecord, Words, command, opened
+from airflow_barrier.sinks.port import Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,8 +28,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.sinks.files import FileSink
 
-#: Of ledgers, as others may have to read them later.
-_FORMAT = 1
 #: Rows are written in portions of so many, or of so many bytes, whatever batches they come in.
 _PORTION_ROWS, _PORTION_BYTES = 65_536, 64 * 1024**2
 _FOREIGN = {
@@ -49,7 +58,7 @@ class FileSteps(Generic[_Store]):
         self._sink = sink
         self._declared = declared
         self._connect = connect
-        self._position: Position | None = None
+        self._record: LedgerRecord | None = None
 
     def __enter__(self) -> Self:
         self._store = self._connect()
@@ -64,7 +73,7 @@ class FileSteps(Generic[_Store]):
     # --- before a first barrier -------------------------------------------------------------------
 
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-        of_target: dict[str, Sequence[str]] = self._declared.options["key"]
+        of_target: dict[str, Sequence[str]] = self._declared.options["keys"]
         keys = {table: tuple(of_target.get(target, ())) for table, target in self._declared.targets.items()}
         for table, schema in schemas.items():
             if missing := sorted(set(keys[table]) - set(schema.names)):
@@ -92,15 +101,17 @@ class FileSteps(Generic[_Store]):
     def _owner(self, who: Deliverer) -> dict[str, Any]:
         """What a ledger says of whose it is."""
         return {
-            "format": _FORMAT,
+            "format": FORMAT,
             "topology": who.topology,
             "incarnation": who.incarnation,
             "sink": who.sink,
             "url": self._sink.identity,
         }
 
-    def _check_owner(self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any], adopt: bool) -> None:
-        adoptable = ("incarnation", "url") if adopt else ()
+    def _check_owner(
+        self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any], remedy: Remedy | None
+    ) -> None:
+        adoptable = ("incarnation", "url") if remedy is not None else ()
         if other := next((name for name in owner if found.get(name) != owner[name] and name not in adoptable), None):
             who = Deliverer(owner["topology"], owner["incarnation"], owner["sink"], "")
             said = _FOREIGN[other].format(adopt=command("adopt", who), redeliver=command("redeliver", who))
@@ -108,6 +119,23 @@ class FileSteps(Generic[_Store]):
                 f"{self}: expected {self._at(place)} to say {other} {owner[other]!r}, found "
                 f"{found.get(other)!r} (sink {found.get('sink')} of {found.get('topology')}); {said}"
             )
+
+    def _empty_record(self, who: Deliverer) -> LedgerRecord:
+        identities: dict[str, Mapping[str, Any]] = {target: {} for target in self._declared.targets.values()}
+        return LedgerRecord.of(who, self._declared, self._sink.identity, identities, format=self._sink.format)
+
+    def _go_on_from(self, who: Deliverer, said: Mapping[str, Any] | None, remedy: Remedy | None) -> LedgerRecord:
+        """``said``: what the ledger says of the barrier that was delivered last. Raises LedgerError."""
+        words = Words(
+            ledger=f"ledger in {self._sink.url}",
+            place="folder",
+            target="target",
+            another="deliver to another folder",
+            copied="If the folder was moved",
+            anew=f"To have it loaded anew, move away what is in it: {command('redeliver', who)}",
+        )
+        seen = None if said is None else LedgerRecord.from_json(said)
+        return opened(who, words, seen, self._empty_record(who), remedy)
 
     def _fenced(self, number: int, who: Deliverer) -> FencedDelivererError:
         return FencedDelivererError(
@@ -117,23 +145,25 @@ class FileSteps(Generic[_Store]):
 
     # --- a barrier --------------------------------------------------------------------------------
 
-    def _check_follows(self, delivery: Delivery) -> None:
-        here = self._position
+    def _check_follows(self, delivery: Delivery, here: Position | None) -> None:
         if delivery.after != here or (here is not None and delivery.position <= here):
             raise LedgerError(  # safety: after-what-was-delivered
                 f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
                 f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
             )
 
-    def _record(self, who: Deliverer, number: int, delivery: Delivery, files: Mapping[str, Any]) -> dict[str, Any]:
+    def _said_of(
+        self, record: LedgerRecord, who: Deliverer, number: int, delivery: Delivery, files: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """What the ledger says of a barrier. ``files``: target -> its files."""
         return {
-            **self._owner(who),
+            **record.to_json(),
             "barrier_id": delivery.barrier_id,
             "revision": delivery.revision,
             "timestamp": delivery.timestamp.isoformat(),
             "after": str(delivery.after) if delivery.after else None,
             "rows": delivery.rows.value,
+            "whole": sorted(self._declared.targets[table] for table in delivery.whole),
             "deliverer": number,
             "request_key": who.request_key,
             "files": files,
@@ -162,10 +192,6 @@ class FileSteps(Generic[_Store]):
 
     def _at(self, path: str) -> str:
         return f"{self._sink.url.rstrip('/')}/{path}"
-
-
-def command(verb: str, who: Deliverer) -> str:
-    return f"airflow-barrier sink {verb} {who.topology} {who.sink} --reason ..."
 
 
 def _portions(batches: RowBatches) -> Iterator[pa.Table]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     FencedDelivererError,
     LedgerError,
@@ -31,7 +31,7 @@ from airflow_barrier.sinks import _kafka_client as client
 from airflow_barrier.sinks import _kafka_ledger as ledgers
 from airflow_barrier.sinks._json_values import json_fault
 from airflow_barrier.sinks._kafka_client import Cluster
-from airflow_barrier.sinks._kafka_ledger import Identity
+from airflow_barrier.sinks._kafka_ledger import Record
 from airflow_barrier.sinks._kafka_records import counted, key_of_rows, records_of
 from airflow_barrier.sinks._kafka_topics import (
     Topic,
@@ -42,7 +42,8 @@ from airflow_barrier.sinks._kafka_topics import (
     transactional_id,
     wait_for_ledger,
 )
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command, opened
+from airflow_barrier.sinks.port import Delivery
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,8 +69,7 @@ class KafkaChannel:
         self._cluster = Cluster(str(self), credentials, needed)
         self._producer: Producer | None = None
         self._deliverer: Deliverer | None = None
-        self._identity: Identity | None = None
-        self._position: Position | None = None
+        self._record: LedgerRecord | None = None
         self._not_taken: tuple[KafkaError, Message] | None = None
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ class KafkaChannel:
             make_ledger(str(self), self._cluster, self._ledger, really=False)
         self._check_timeout()
         if ledger is None or not self._was_opened():  # or whoever delivers would be fenced
-            self._take_over(topics, ledger)
+            self._take_over(topics, ledger, self._id)
             self._drop()
         keyed = self._declared.rows is Rows.CHANGES
         return {table: tuple(self._key(table)) if keyed else () for table in schemas}
@@ -137,43 +137,54 @@ class KafkaChannel:
 
     # --- opening ----------------------------------------------------------------------------------
 
-    def look(self, deliverer: Deliverer) -> Position | None:
+    def look(self, deliverer: Deliverer) -> LedgerRecord:
         """See the port."""
+        ours = self._empty_record(deliverer, self._find_topics())
         if find_ledger(str(self), self._cluster, self._ledger) is None:
-            return None
-        identity = Identity.of(deliverer, self._cluster.id, self._find_topics())
+            return ours
         records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=True)
-        return ledgers.check(deliverer, self._ledger, records, identity, adopt=False)
+        return ledgers.check(deliverer, self._ledger, records, ours, None)
 
-    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
+    def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
         """See the port."""
         self._deliverer = deliverer
         topics = self._find_topics()
-        identity = Identity.of(deliverer, self._cluster.id, topics)
+        ours = self._empty_record(deliverer, topics)
         ledger = find_ledger(str(self), self._cluster, self._ledger)
         if ledger is None:
             make_ledger(str(self), self._cluster, self._ledger)
             ledger = wait_for_ledger(str(self), self._cluster, self._ledger)
 
-        def look(to_its_end: bool) -> tuple[Position | None, Identity | None]:
+        def look(to_its_end: bool) -> tuple[Record, Record | None]:
             records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=to_its_end)
-            position = ledgers.check(deliverer, self._ledger, records, identity, adopt=adopt)
-            ours = records.get((deliverer.topology, deliverer.sink))
-            return position, None if ours is None else ours.identity
+            found = ledgers.check(deliverer, self._ledger, records, ours, remedy)
+            return Record(found, self._id), records.get((deliverer.topology, deliverer.sink))
 
-        look(to_its_end=False)  # who is refused fences nobody
-        self._take_over(topics, ledger)
-        position, known = look(
-            to_its_end=True,  # safety: read-to-the-high-watermark
-        )
-        if known != identity:
+        _, known = look(to_its_end=False)  # who is refused fences nobody
+        fenced: set[str] = set()
+        while True:
+            if known is not None and known.transactional_id not in {*fenced, self._id}:
+                # somebody delivers as the sink was declared before, with other topics
+                fenced.add(known.transactional_id)
+                self._take_over(topics, ledger, known.transactional_id)  # safety: earlier-declaration-is-fenced
+            self._take_over(topics, ledger, self._id)
+            record, known = look(
+                to_its_end=True,  # safety: read-to-the-high-watermark
+            )
+            if known is None or known.transactional_id in {*fenced, self._id}:
+                break
+        if known != record:
             with self._transaction() as producer:
-                self._send_ledger(producer, ledgers.opened(deliverer, identity, position))
-            position, _ = look(to_its_end=True)  # of two sinks that open at once, one sees the other
-        self._identity, self._position = identity, position
-        return position
+                self._send_ledger(producer, ledgers.opened_value(deliverer, record))
+            record, _ = look(to_its_end=True)  # of two sinks that open at once, one sees the other
+        self._record = record.ledger
+        return record.ledger
 
-    def _take_over(self, topics: Mapping[str, Topic], ledger: Topic | None) -> None:
+    def _empty_record(self, deliverer: Deliverer, topics: Mapping[str, Topic]) -> LedgerRecord:
+        identities = {name: ledgers.identity_of(topic) for name, topic in topics.items()}
+        return LedgerRecord.of(deliverer, self._declared, self._cluster.id, identities)
+
+    def _take_over(self, topics: Mapping[str, Topic], ledger: Topic | None, transactional_id: str) -> None:
         self._drop()
         limits = [topic.largest for topic in topics.values()]
         largest = max(limits if ledger is None else [*limits, ledger.largest])
@@ -183,36 +194,36 @@ class KafkaChannel:
             "queue.buffering.max.kbytes": max(_WAITING, 2 * largest // 1024),
         }
         timeout: int = self._declared.options["transaction_timeout"]
-        self._producer = self._cluster.producer(self._id, timeout, settings)
+        self._producer = self._cluster.producer(transactional_id, timeout, settings)
 
     # --- delivering -------------------------------------------------------------------------------
 
     def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
         """See the port."""
-        who, identity = self._deliverer, self._identity
+        who, record = self._deliverer, self._record
         assert who is not None, "open() comes before deliver()"
-        assert identity is not None
+        assert record is not None
         if delivery.former is not None:
             raise SinkRefusedError(
                 f"{self}: expected a target that can be compared with its tables, found topics, which keep what was "
                 "written; declare a sink of another name for new topics, which are delivered the tables whole first, "
-                f"and have readers go over to them. If the topics hold what the ledger says: airflow-barrier sink "
-                f"adopt {who.topology} {who.sink} --reason ..."
+                f"and have readers go over to them. If the topics hold what the ledger says: {command('adopt', who)}"
             )
-        self._check_follows(delivery)
+        self._check_follows(delivery, record.position)
         topics = self._find_topics()
-        now = Identity.of(who, self._cluster.id, topics)
-        ledgers.check_same(who, self._ledger, identity, now, self._position)
+        ours = self._empty_record(who, topics)
+        opened(who, ledgers.words_of(who, self._ledger), record, ours, None)  # topics may have been made anew since
+        now = record.delivered(ours, delivery.position)
         counts: dict[str, Counts] = {}
         with self._transaction() as producer:
             for table in sorted(delivery.tables):
                 counts[table] = self._send_rows(producer, table, topics[self._targets[table]], delivery)
-            self._send_ledger(producer, ledgers.delivered(who, now, delivery, counts))
-        self._identity, self._position = now, delivery.position
+            value = ledgers.delivered_value(who, Record(now, self._id), delivery, counts)
+            self._send_ledger(producer, value)
+        self._record = now
         return counts
 
-    def _check_follows(self, delivery: Delivery) -> None:
-        here = self._position
+    def _check_follows(self, delivery: Delivery, here: Position | None) -> None:
         if delivery.after != here or (here is not None and delivery.position <= here):
             raise LedgerError(  # safety: records-after-what-was-delivered
                 f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "

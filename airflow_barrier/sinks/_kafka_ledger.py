@@ -1,29 +1,29 @@
 """The ledger of sinks at a Kafka cluster: a topic that keeps the newest record of each sink.
 
-A record's key names the topology and the sink; its value says whose it is, which topics are delivered to, and which
-barrier was delivered last. It is written in the transaction of the barrier's own records.
+A record's key names the topology and the sink; its value is the sink's
+:class:`~airflow_barrier.sinks.ledger.LedgerRecord`. It is written in the transaction of the barrier's own records.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.deliveries import Counts, Remedy
 from airflow_barrier.protocol.errors import LedgerError
 from airflow_barrier.sinks._kafka_client import ANSWER, Cluster
 from airflow_barrier.sinks._kafka_topics import Topic
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, Words, check_others, opened
+from airflow_barrier.sinks.port import Delivery
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1
 #: Seconds that somebody's open transaction may stand before the ledger's end.
 PATIENCE = 20
 #: Records of a ledger that a compaction has come to are few.
@@ -33,26 +33,11 @@ _NO_MATTER = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GR
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Whose records these are, and of which topics: what tells them from those of others, and from copies."""
-
-    incarnation: str
-    cluster: str
-    topics: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, deliverer: Deliverer, cluster: str, topics: Mapping[str, Topic]) -> Identity:
-        told = {name: {"id": topic.id, "partitions": topic.partitions} for name, topic in topics.items()}
-        return cls(deliverer.incarnation, cluster, told)
-
-
-@dataclass(frozen=True)
 class Record:
-    """What the ledger says of a sink; ``position`` None: that somebody has opened it, and nothing was delivered."""
+    """What the ledger says of a sink. ``transactional_id``: by which it was opened last."""
 
-    format: int
-    identity: Identity
-    position: Position | None
+    ledger: LedgerRecord
+    transactional_id: str
 
 
 Records = Mapping[tuple[str, str], Record]
@@ -62,19 +47,21 @@ def key_of(who: Deliverer) -> bytes:
     return json.dumps({"topology": who.topology, "sink": who.sink}, separators=(",", ":")).encode()
 
 
-def opened(who: Deliverer, identity: Identity, position: Position | None) -> bytes:
+def opened_value(who: Deliverer, record: Record) -> bytes:
     """The value by which a deliverer says that the sink is its own."""
-    return _encoded(who, identity, position, {})
+    return _encoded(who, record, {})
 
 
-def delivered(who: Deliverer, identity: Identity, delivery: Delivery, counts: Mapping[str, Counts]) -> bytes:
+def delivered_value(who: Deliverer, record: Record, delivery: Delivery, counts: Mapping[str, Counts]) -> bytes:
     said = {"timestamp": delivery.timestamp.isoformat(), "counts": {each: asdict(counts[each]) for each in counts}}
-    return _encoded(who, identity, delivery.position, said)
+    return _encoded(who, record, said)
 
 
-def _encoded(who: Deliverer, identity: Identity, position: Position | None, said: Mapping[str, Any]) -> bytes:
+def _encoded(who: Deliverer, record: Record, said: Mapping[str, Any]) -> bytes:
+    position = record.ledger.position
     at = {"barrier": position and position.barrier_id, "revision": position and position.revision}
-    return json.dumps({"format": _FORMAT, **asdict(identity), **at, **said, "request_key": who.request_key}).encode()
+    own = {"transactional_id": record.transactional_id, "request_key": who.request_key}
+    return json.dumps({**record.ledger.to_json(), **at, **said, **own}).encode()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -152,8 +139,7 @@ def _key(what: str, ledger: str, message: Message) -> tuple[str, str]:
 def _record(what: str, ledger: str, message: Message, value: bytes) -> Record:
     try:
         said = json.loads(value)
-        position = None if said["barrier"] is None else Position(said["barrier"], said["revision"])
-        return Record(said["format"], Identity(said["incarnation"], said["cluster"], said["topics"]), position)
+        return Record(LedgerRecord.from_json(said), str(said["transactional_id"]))
     except (ValueError, TypeError, KeyError) as error:
         raise _foreign(what, ledger, message, error) from None
 
@@ -168,68 +154,26 @@ def _foreign(what: str, ledger: str, message: Message, error: Exception) -> Ledg
 # --- whose it is ----------------------------------------------------------------------------------
 
 
-def check(who: Deliverer, ledger: str, records: Records, ours: Identity, *, adopt: bool) -> Position | None:
-    """What the ledger says was delivered last. Raises LedgerError if it is another's, unless we ``adopt`` it."""
-    _check_nobody_elses(who, ledger, records, sorted(ours.topics))
+def check(who: Deliverer, ledger: str, records: Records, ours: LedgerRecord, remedy: Remedy | None) -> LedgerRecord:
+    """What to go on from. Raises LedgerError if the ledger, or a topic, is another's."""
+    others = [records[key].ledger for key in sorted(records) if key != (who.topology, who.sink)]
+    words = words_of(who, ledger)
+    check_others(who, words, ours, others, ledger)
     found = records.get((who.topology, who.sink))
-    if found is None:
-        return None
-    if found.position is not None and not adopt:
-        _check_identity(who, ledger, found, ours)
-    return found.position
+    return opened(who, words, None if found is None else found.ledger, ours, remedy)
 
 
-def check_same(who: Deliverer, ledger: str, before: Identity, now: Identity, position: Position | None) -> None:
-    """That topics are as they were when the sink was opened. Raises LedgerError."""
-    if position is not None:
-        _check_identity(who, ledger, Record(_FORMAT, before, position), now)
+def words_of(who: Deliverer, ledger: str) -> Words:
+    return Words(
+        ledger=f"ledger {ledger}",
+        place="cluster",
+        target="topic",
+        another="give this sink other topics and another ledger",
+        copied="If the topics were copied up to there as well, and deliveries move to this cluster",
+        anew="Else declare a sink of another name for new topics, which are delivered the tables whole first",
+    )
 
 
-def _check_nobody_elses(who: Deliverer, ledger: str, records: Records, topics: Sequence[str]) -> None:
-    for (topology, sink), record in sorted(records.items()):
-        if (topology, sink) != (who.topology, who.sink) and not set(topics).isdisjoint(record.identity.topics):
-            other = key_of(Deliverer(topology, "", sink, "")).decode()
-            raise LedgerError(  # safety: topic-of-one-sink
-                f"{who}: expected topics ({', '.join(topics)}) to which no other sink delivers, found that sink {sink} "
-                f"of {topology} does; name other topics. If that sink is gone, have the ledger forget it: write a "
-                f"record with the key {other} and without a value into topic {ledger}"
-            )
-
-
-def _check_identity(who: Deliverer, ledger: str, found: Record, ours: Identity) -> None:
-    of = f"{who}: ledger {ledger}"
-    adopt = f"airflow-barrier sink adopt {who.topology} {who.sink} --reason ..."
-    theirs = found.identity
-    if found.format != _FORMAT:
-        raise LedgerError(  # safety: topics-ledger-of-this-format
-            f"{of}: expected format {_FORMAT}, found {found.format}; run the version of airflow-provider-barrier that "
-            "wrote it, or a newer one"
-        )
-    if theirs.incarnation != ours.incarnation:
-        raise LedgerError(  # safety: topics-ledger-of-this-incarnation
-            f"{of}: expected the record of this MetaService (incarnation {ours.incarnation}), found that of another "
-            f"one ({theirs.incarnation}), which delivered up to {found.position}. If this MetaService was recovered "
-            f"and goes on with the sink: {adopt} If it is a clone of one that still delivers, give this sink other "
-            "topics and another ledger"
-        )
-    if theirs.cluster != ours.cluster:
-        raise LedgerError(  # safety: ledger-of-this-cluster
-            f"{of}: expected the cluster that it was begun in ({ours.cluster}), found a copy of the ledger of "
-            f"{theirs.cluster}, which was delivered up to {found.position}. If the topics were copied up to there as "
-            f"well, and deliveries move to this cluster: {adopt}"
-        )
-    for name, topic in ours.topics.items():
-        known = theirs.topics.get(name, topic)
-        if known["id"] != topic["id"]:
-            raise LedgerError(  # safety: topic-of-this-ledger
-                f"{of}: expected topic {name} to be the one that was delivered up to {found.position}, found one that "
-                f"was made anew since. If it holds all that was delivered: {adopt} Else declare a sink of another name "
-                "for a new topic, which is delivered the tables whole first"
-            )
-        if known["partitions"] != topic["partitions"]:
-            raise LedgerError(  # safety: order-per-key
-                f"{of}: expected topic {name} to have {known['partitions']} partitions, as when {found.position} was "
-                f"delivered, found {topic['partitions']}: keys would go to other partitions than before, and their "
-                f"order would break. If no reader needs the order of a key across this change: {adopt} Else declare a "
-                "sink of another name for a new topic, which is delivered the tables whole first"
-            )
+def identity_of(topic: Topic) -> dict[str, Any]:
+    """With other partitions, keys go elsewhere than before, and their order breaks."""
+    return {"id": topic.id, "partitions": topic.partitions}

@@ -6,8 +6,8 @@ Under ``url`` are
   Each is put only if there is none of its number. It says that a deliverer *opened* the sink, or names the files of a
   *barrier*. Who opens the sink puts the next one; so does who delivers, after the last one that was put by itself.
   So whoever opened the sink before finds that its number is taken, and the one who took it says so;
-- ``prices/b00000007.r0/part-00000.000000012.<uuid>.parquet``: a file of the deliverer that the manifest 12 opened the
-  sink for. Nobody has to believe it before a manifest names it. What dead deliverers left is swept by a later one;
+- ``prices/b00000007.r00000/part-00000.000000012.<uuid>.parquet``: a file of the deliverer that the manifest 12 opened
+  the sink for. Nobody has to believe it before a manifest names it. What dead deliverers left is swept by a later one;
 - ``_probes``, while somebody looks whether the store can do this.
 
 Manifests are never deleted: a deliverer that slept meanwhile would find its number free.
@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.deliveries import Counts, Remedy
 from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks._file_steps import FileSteps, command
+from airflow_barrier.sinks._file_steps import FileSteps
 from airflow_barrier.sinks._object_store import ObjectStore
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command
+from airflow_barrier.sinks.port import Delivery
 
 _MANIFESTS, _PROBES = "_manifests", "_probes"
 #: Manifests in a folder: what one listing tells.
@@ -73,22 +74,25 @@ class ManifestChannel(FileSteps[ObjectStore]):
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def look(self, deliverer: Deliverer) -> Position | None:
+    def look(self, deliverer: Deliverer) -> LedgerRecord:
         last = self._newest()
-        newest = self._seen(last).get(last)
-        if newest is None:
-            return None
-        self._check_owner(_path_of(last), newest, self._owner(deliverer), adopt=False)
-        return _position_of(newest)
+        return self._look(last, self._seen(last).get(last), deliverer, None)
 
-    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
-        owner = self._owner(deliverer)
+    def _look(
+        self, last: int, newest: Mapping[str, Any] | None, deliverer: Deliverer, remedy: Remedy | None
+    ) -> LedgerRecord:
+        """What to go on from, by the newest manifest. Raises LedgerError."""
+        if newest is not None:
+            owner = self._owner(deliverer)
+            always = {name: newest.get(name) for name in ("format", "topology", "sink")}
+            self._check_owner(_path_of(last), {**owner, **always}, owner, remedy)
+        return self._go_on_from(deliverer, newest, remedy)
+
+    def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
         for _ in range(_TRIES):
             last = self._newest()
             seen = self._seen(last)
-            newest = seen.get(last, {})
-            if last:
-                self._check_owner(_path_of(last), newest, owner, adopt)
+            record = self._look(last, seen.get(last), deliverer, remedy)
             files = self._files(seen)
             if ahead := next((path for path, number in files.items() if number > last), None):
                 if self._newest() != last:
@@ -98,12 +102,13 @@ class ManifestChannel(FileSteps[ObjectStore]):
                     f"{last or 'none'}), found {self._at(ahead)}; put the manifests back, or move such files away and "
                     f"load the sink anew: {command('redeliver', deliverer)}"
                 )
-            last_barrier = {name: newest.get(name) for name in ("barrier_id", "revision")}
-            ours = {"says": "opened", **owner, **last_barrier, "request_key": deliverer.request_key}
+            at = record.position
+            last_barrier = {"barrier_id": at and at.barrier_id, "revision": at and at.revision}
+            ours = {"says": "opened", **record.to_json(), **last_barrier, "request_key": deliverer.request_key}
             if self._put(last + 1, ours):
-                self._opened, self._position = _Opened(deliverer, last + 1, last + 1), _position_of(ours)
+                self._opened, self._record = _Opened(deliverer, last + 1, last + 1), record
                 self._sweep(seen, files)
-                return self._position
+                return record
         raise SinkUnavailableError(
             f"{self}: expected to put the next manifest into {self._at(_MANIFESTS)}, found that others had put it each "
             f"of {_TRIES} times; it is tried again; if it stays so, see which tasks deliver to it"
@@ -152,9 +157,11 @@ class ManifestChannel(FileSteps[ObjectStore]):
     def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
         opened = self._opened
         assert opened is not None, "open() comes before deliver()"
+        assert self._record is not None
         if delivery.former is None:
-            self._check_follows(delivery)
-        barrier = f"b{delivery.barrier_id:08}.r{delivery.revision}"
+            self._check_follows(delivery, self._record.position)
+        now = self._record.delivered(self._empty_record(opened.who), delivery.position)
+        barrier = f"b{delivery.barrier_id:08}.r{delivery.revision:05}"
         end = f".{opened.number:09}.{uuid4().hex}"
         files: dict[str, list[dict[str, Any]]] = {}
         counts: dict[str, Counts] = {}
@@ -162,10 +169,10 @@ class ManifestChannel(FileSteps[ObjectStore]):
             target = self._declared.targets[table]
             written, counts[table] = self._write_rows(rows, delivery.rows, f"{target}/{barrier}", end)
             files[target] = [{**file, "name": f"{barrier}/{file['name']}"} for file in written]
-        record = self._record(opened.who, opened.number, delivery, files)
-        if not self._put(opened.last + 1, {"says": "delivered", "whole": delivery.whole, **record}):
+        said = self._said_of(now, opened.who, opened.number, delivery, files)
+        if not self._put(opened.last + 1, {"says": "delivered", **said}):
             raise self._fenced(opened.number, opened.who)  # safety: next-manifest-is-mine
-        opened.last, self._position = opened.last + 1, delivery.position
+        opened.last, self._record = opened.last + 1, now
         return counts
 
     # --- manifests --------------------------------------------------------------------------------
@@ -188,11 +195,6 @@ class ManifestChannel(FileSteps[ObjectStore]):
                 f"{self}: expected a JSON object in {self._at(_path_of(number))}, found something else ({error}); put "
                 "it back as it was"
             ) from error
-
-
-def _position_of(manifest: Mapping[str, Any]) -> Position | None:
-    barrier = manifest["barrier_id"]
-    return None if barrier is None else Position(barrier, manifest["revision"])
 
 
 def _path_of(number: int) -> str:

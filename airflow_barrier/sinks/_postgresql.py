@@ -12,17 +12,17 @@ import json
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors, sql
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Remedy, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedDelivererError,
-    LedgerError,
     RowRefusedError,
     SinkRefusedError,
     SinkUnavailableError,
@@ -30,7 +30,8 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
 from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
-from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.ledger import FORMAT, Deliverer, LedgerRecord, Words, check_others, command, opened
+from airflow_barrier.sinks.port import Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1
 _NAME = "airflow_barrier"
 #: Seconds: to connect, to wait for somebody else's lock, and until the server ends a session that does nothing.
 _CONNECT, _LOCK, _IDLE = 10, 30, 600
 #: What a connection's extra may say about the way to the server.
 _EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
+#: By which a table is found to be a ledger, whatever it is called.
+_COMMENT = "airflow_barrier: what sinks were delivered (docs/deliveries.md)"
+_RECORDS: LiteralString = "SELECT topology, sink, incarnation, place, targets, format FROM {} WHERE {}"
 _STAGE, _FORMER = sql.Identifier("airflow_barrier_stage"), sql.Identifier("airflow_barrier_former")
 
 
@@ -57,6 +60,8 @@ class PostgreSQLChannel:
         self._connection: psycopg.Connection[Any] | None = None
         self._deliverer: Deliverer | None = None
         self._number = 0
+        self._ours: LedgerRecord | None = None
+        self._record: LedgerRecord | None = None
         self._targets: dict[str, Target] = {}
 
     def __enter__(self) -> Self:
@@ -140,48 +145,48 @@ class PostgreSQLChannel:
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def look(self, deliverer: Deliverer) -> Position | None:
+    def look(self, deliverer: Deliverer) -> LedgerRecord:
         """See the port."""
         self._deliverer = deliverer
-        return self._found(adopt=False)[1]
+        return self._found(None)[1]
 
-    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
+    def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
         """See the port."""
         self._deliverer = deliverer
-        there, _ = self._found(adopt)  # who is refused ends nobody's session
+        there, _ = self._found(remedy)  # who is refused ends nobody's session
         self._end_older_sessions()
         if not there:
             self._make_ledger()
         with self._transaction() as connection:
-            identity = self._identity(connection)
+            self._lock_targets(connection)
             self._on_ledger(
                 connection,
                 """
-                INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
-                VALUES ({}, {}, {}, {}, {}, 0, '') ON CONFLICT DO NOTHING
+                INSERT INTO {} (topology, sink, format, incarnation, place, targets, number, deliverer)
+                VALUES ({}, {}, {}, {}, '', '{{}}', 0, '') ON CONFLICT DO NOTHING
                 """,
                 *self._key,
-                _FORMAT,
+                FORMAT,
                 deliverer.incarnation,
-                json.dumps(identity),
             )
-            position = self._position(connection, identity, adopt, lock=True)
+            self._ours = self._empty_record(connection)
+            self._record = record = self._look(connection, self._ours, remedy, lock=True)
             moved = self._on_ledger(
                 connection,
                 """
-                UPDATE {} SET number = number + 1, deliverer = {}, opened_at = now(), format = {},
-                    incarnation = {}, identity = {}
+                UPDATE {} SET number = number + 1, deliverer = {}, opened_at = now(), incarnation = {}, place = {},
+                    targets = {}
                 WHERE topology = {} AND sink = {} RETURNING number
                 """,
                 deliverer.request_key,
-                _FORMAT,
-                deliverer.incarnation,
-                json.dumps(identity),
+                record.incarnation,
+                record.place,
+                _targets_of(record),
                 *self._key,
             ).fetchone()
             assert moved is not None
         self._number = moved[0]
-        return position
+        return record
 
     @property
     def _key(self) -> tuple[str, str]:
@@ -196,52 +201,67 @@ class PostgreSQLChannel:
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
         return f"{_NAME} {digest}"
 
-    def _found(self, adopt: bool) -> tuple[bool, Position | None]:
+    def _found(self, remedy: Remedy | None) -> tuple[bool, LedgerRecord]:
         """Whether the ledger is there, which has to be ours then, and what it says."""
         with self._transaction() as connection:
             name = connection.execute("SELECT to_regclass(%s)", (self._ledger.as_string(connection),)).fetchone()
-            there = name is not None and name[0] is not None
-            return there, self._position(connection, self._identity(connection), adopt) if there else None
+            there, ours = name is not None and name[0] is not None, self._empty_record(connection)
+            if not there:
+                self._check_others(connection, ours)
+                return False, ours
+            return True, self._look(connection, ours, remedy)
 
-    def _position(
-        self, connection: psycopg.Connection[Any], identity: Mapping[str, Any], adopt: bool, lock: bool = False
-    ) -> Position | None:
-        """What the ledger says was delivered last. Raises LedgerError if it is another's, unless we ``adopt`` it."""
-        row = self._on_ledger(
-            connection,
-            """
-            SELECT format, incarnation, identity, barrier_id, revision FROM {}
-            WHERE topology = {} AND sink = {} {}
-            """,
-            *self._key,
-            sql.SQL("FOR UPDATE" if lock else ""),
-        ).fetchone()
-        self._check_nobody_elses(connection)
-        position = None if row is None or row[3] is None else Position(row[3], row[4])
-        if row is not None and not adopt:
-            self._check_identity(row[0], row[1], row[2], identity, position)
-        return position
+    def _look(
+        self, connection: psycopg.Connection[Any], ours: LedgerRecord, remedy: Remedy | None, lock: bool = False
+    ) -> LedgerRecord:
+        """What to go on from. Raises LedgerError if the ledger is another's."""
+        own = sql.SQL("topology = {} AND sink = {} {}").format(*self._key, sql.SQL("FOR UPDATE" if lock else ""))
+        row = self._on_ledger(connection, _RECORDS, own).fetchone()
+        self._check_others(connection, ours)
+        assert self._deliverer is not None
+        return opened(self._deliverer, self._words, None if row is None else _record_of(row), ours, remedy)
 
-    def _check_nobody_elses(self, connection: psycopg.Connection[Any]) -> None:
-        """A target is fed by one sink. Raises LedgerError."""
-        targets = sorted(self._declared.targets.values())
-        row = self._on_ledger(
-            connection,
+    def _check_others(self, connection: psycopg.Connection[Any], ours: LedgerRecord) -> None:
+        """Look into all ledgers of the database: the same target has two names, and may have been declared beside
+        another ledger.
+        """
+        assert self._deliverer is not None
+        ledgers = connection.execute(
             """
-            SELECT topology, sink FROM {} WHERE (topology, sink) <> ({}, {}) AND jsonb_exists_any(
-                identity -> 'targets', {}) ORDER BY topology, sink LIMIT 1
+            SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.oid IN (
+                SELECT to_regclass(%(own)s)::oid UNION SELECT objoid FROM pg_description
+                WHERE classoid = 'pg_class'::regclass AND objsubid = 0 AND description = %(comment)s)
+                AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
             """,
-            *self._key,
-            targets,
-        ).fetchone()
-        if row is not None:
-            ledger = self._ledger.as_string(connection)
-            of = sql.SQL("topology = {} AND sink = {}").format(*row).as_string(connection)
-            raise LedgerError(  # safety: target-of-one-sink
-                f"{self._deliverer}: expected targets ({', '.join(targets)}) to which no other sink delivers, found "
-                f"that sink {row[1]} of {row[0]} does; name other targets. If that sink is gone, have the ledger "
-                f"forget it: DELETE FROM {ledger} WHERE {of}"
+            {"own": self._ledger.as_string(connection), "comment": _COMMENT},
+        ).fetchall()
+        records = (
+            sql.SQL("UNION ALL SELECT {}, topology, sink, incarnation, place, targets, format FROM {}").format(
+                number, sql.Identifier(*ledger)
             )
+            for number, ledger in enumerate(ledgers)
+        )
+        nobody = "SELECT 0, '', '', '', '', '{}'::jsonb, 0 WHERE false "
+        rows = connection.execute(sql.SQL(nobody) + sql.SQL(" ").join(records)).fetchall()
+        own = (parts_of(self._declared.options["ledger"]), self._key)
+        for number, *row in rows:
+            other, ledger = _record_of(row), ledgers[number]
+            if (ledger, (other.topology, other.sink)) != own:
+                forget = partial(_forget, sql.Identifier(*ledger))
+                check_others(self._deliverer, self._words, ours, [other], ".".join(ledger), forget)
+
+    @property
+    def _words(self) -> Words:
+        assert self._deliverer is not None
+        return Words(
+            ledger=f"ledger {self._declared.options['ledger']} in {self._where}",
+            place="database",
+            target="target",
+            another="give this sink another connection or ledger",
+            copied="If deliveries move to this copy",
+            anew=f"To have it compared with its table: {command('redeliver', self._deliverer)}",
+        )
 
     def _make_ledger(self) -> None:
         made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)
@@ -249,14 +269,15 @@ class PostgreSQLChannel:
             self._on_ledger(
                 connection,
                 """
-                CREATE TABLE IF NOT EXISTS {} (
+                CREATE TABLE {} (
                     topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
-                    identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
+                    place text NOT NULL, targets jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
                     opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
                     barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
                     PRIMARY KEY (topology, sink))
                 """,
             )
+            self._on_ledger(connection, "COMMENT ON TABLE {} IS {}", _COMMENT)
 
     def _on_ledger(
         self, connection: psycopg.Connection[Any], statement: LiteralString, *values: Any
@@ -286,65 +307,37 @@ class PostgreSQLChannel:
                 "was ended" if done else "could not be ended, and may hold locks",
             )
 
-    def _identity(self, connection: psycopg.Connection[Any]) -> dict[str, Any]:
-        """What tells this very database and these very targets from copies of them."""
+    def _empty_record(self, connection: psycopg.Connection[Any]) -> LedgerRecord:
+        """The record of a sink that has received nothing, in this very database and with these very targets."""
         row = connection.execute(
             """
-            SELECT (SELECT system_identifier::text FROM pg_control_system()), oid::text FROM pg_database
+            SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid FROM pg_database
             WHERE datname = current_database()
             """
         ).fetchone()
         assert row is not None
-        targets = {target: self._oid(connection, target) for target in sorted(self._declared.targets.values())}
-        return {"server": row[0], "database": row[1], "targets": targets}
+        assert self._deliverer is not None
+        identities = {target: self._identity(connection, target) for target in self._declared.targets.values()}
+        return LedgerRecord.of(self._deliverer, self._declared, row[0], identities)
 
-    def _oid(self, connection: psycopg.Connection[Any], target: str) -> str | None:
+    @staticmethod
+    def _identity(connection: psycopg.Connection[Any], target: str) -> dict[str, Any]:
+        """``part_of``: the table that it is a partition of, else itself."""
         name = sql.Identifier(*parts_of(target)).as_string(connection)
-        row = connection.execute("SELECT to_regclass(%s)::oid::text", (name,)).fetchone()
-        return None if row is None else row[0]
+        row = connection.execute(
+            "SELECT oid::text, coalesce(pg_partition_root(oid)::oid, oid)::text FROM pg_class "
+            "WHERE oid = to_regclass(%s)",
+            (name,),
+        ).fetchone()
+        return {} if row is None else {"oid": row[0], "part_of": row[1]}
 
-    def _check_identity(
-        self,
-        found_format: int,
-        incarnation: str,
-        identity: Mapping[str, Any],
-        ours: Mapping[str, Any],
-        position: Position | None,
-    ) -> None:
-        deliverer = self._deliverer
-        assert deliverer is not None
-        ledger = f"{deliverer}: ledger {self._declared.options['ledger']} in {self._where}"
-        adopt, redeliver = (
-            f"airflow-barrier sink {verb} {deliverer.topology} {deliverer.sink} --reason ..."
-            for verb in ("adopt", "redeliver")
-        )
-        if found_format != _FORMAT:
-            raise LedgerError(  # safety: ledger-of-this-format
-                f"{ledger}: expected format {_FORMAT}, found {found_format}; run the version of "
-                "airflow-provider-barrier that wrote it, or a newer one"
-            )
-        if position is None:  # nothing was delivered: there is nothing to protect
-            return
-        if incarnation != deliverer.incarnation:
-            raise LedgerError(  # safety: ledger-of-this-incarnation
-                f"{ledger}: expected the record of this MetaService (incarnation {deliverer.incarnation}), found that "
-                f"of another one ({incarnation}), which delivered up to {position}. If this MetaService was recovered "
-                f"and goes on with the sink: {adopt} If it is a clone of one that still delivers, give this sink "
-                "another connection or ledger"
-            )
-        if (identity.get("server"), identity.get("database")) != (ours["server"], ours["database"]):
-            raise LedgerError(  # safety: ledger-of-this-database
-                f"{ledger}: expected the database that it was begun in, found a copy of it, which was delivered up to "
-                f"{position}. If deliveries move to this copy: {adopt}"
-            )
-        for target, oid in ours["targets"].items():
-            known = identity.get("targets", {}).get(target)
-            if known is not None and known != oid:
-                raise LedgerError(  # safety: ledger-of-this-target
-                    f"{ledger}: expected target {target} to be the table that was delivered up to {position}, found "
-                    f"one that was made anew since. To load what it lacks: {redeliver} If it holds all that was "
-                    f"delivered: {adopt}"
-                )
+    def _lock_targets(self, connection: psycopg.Connection[Any]) -> None:
+        """Of two sinks that open at once, one sees the other's record, whatever ledgers they have."""
+        for target in sorted(self._declared.targets.values()):
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                (f"{_NAME} {self._identity(connection, target).get('part_of', target)}",),
+            )  # safety: targets-are-locked
 
     # --- delivering -------------------------------------------------------------------------------
 
@@ -370,7 +363,7 @@ class PostgreSQLChannel:
     ) -> Counts:
         if delivery.former is not None:
             return self._compare(connection, target, rows, delivery.former[target.table])
-        if delivery.whole or delivery.rows is Rows.APPENDS:
+        if target.table in delivery.whole or delivery.rows is Rows.APPENDS:
             columns = target.columns_of(rows.schema.names)
             return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
         if not has_rows(rows):
@@ -399,12 +392,14 @@ class PostgreSQLChannel:
         self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, former: RowBatches
     ) -> Counts:
         """Change what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
-        if not target.key:
-            raise SinkRefusedError(
-                f"{self}: expected a key, by which {target} is compared with its table, found none: the sink gets what "
-                "was appended. Empty the target by hand, and declare the sink under another name"
-            )
         columns = target.columns_of(rows.schema.names)
+        if not target.key:
+            if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(target.name)).fetchone() is not None:
+                raise SinkRefusedError(  # safety: loaded-anew-into-nothing
+                    f"{self}: expected an empty {target}, since the sink gets what was appended, which no key tells "
+                    "apart, found rows; empty it, and the next try delivers its table whole"
+                )
+            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
         self._stage(connection, target, rows, _STAGE)
         self._stage(connection, target, former, _FORMER)
         deleted, updated, inserted = (
@@ -435,17 +430,20 @@ class PostgreSQLChannel:
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
     ) -> None:
+        assert self._record is not None and self._ours is not None, "open() comes before deliver()"  # noqa: PT018
+        record = self._record.delivered(self._ours, delivery.position)
         moved = self._on_ledger(
             connection,
             """
             UPDATE {} SET barrier_id = {}, revision = {}, barrier_timestamp = {}, delivered_at = clock_timestamp(),
-                changed = {}
+                changed = {}, targets = {}
             WHERE {} RETURNING true
             """,
             delivery.barrier_id,
             delivery.revision,
             delivery.timestamp,
             json.dumps({table: vars(count) for table, count in counts.items()}),
+            _targets_of(record),
             self._as_we_left_it(delivery),
         ).fetchone()
         self._check_ours(moved, delivery)
@@ -618,6 +616,21 @@ def copy(
             for batch in rows:
                 stream.write(csv_of(batch, arrays))
         return cursor.rowcount
+
+
+def _record_of(row: Sequence[Any]) -> LedgerRecord:
+    names = ("topology", "sink", "incarnation", "place", "targets", "format")
+    return LedgerRecord.from_json(dict(zip(names, row, strict=True)))
+
+
+def _forget(ledger: sql.Identifier, other: LedgerRecord, target: str) -> str:
+    statement = sql.SQL("UPDATE {} SET targets = targets - {} WHERE topology = {} AND sink = {}")
+    said = statement.format(ledger, target, other.topology, other.sink).as_string()
+    return f"; if {other} delivers to it no more, empty {target}, and then have the ledger forget it: {said}"
+
+
+def _targets_of(record: LedgerRecord) -> str:
+    return json.dumps(record.to_json()["targets"])
 
 
 def _quoted(name: str) -> str:

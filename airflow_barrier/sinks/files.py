@@ -33,7 +33,7 @@ class FileSink:
     """Files in a folder that others read.
 
     Under ``url`` each table has a folder, its *target*, and in there each barrier one:
-    ``prices/b00000007.r0/part-00000.parquet`` (barrier 7, revision 0). Barriers come in order, each once, and never
+    ``prices/b00000007.r00000/part-00000.parquet`` (barrier 7, revision 0). Barriers come in order, each once, and never
     change. A barrier of which a table has no rows has a file without rows. Who reads may move files away, or delete
     them: nothing comes again, since what was delivered is kept apart, in ``url/_barrier``, which nobody may touch.
 
@@ -65,8 +65,8 @@ class FileSink:
     With ``rows="changes"``, files have a column ``_change`` before those of the table: ``insert``, ``update`` or
     ``delete``; of a row that was deleted they have the key alone. Who applies the folders in the order of their names
     has the table. With ``rows="appends"`` all folders together are the table, with ``rows="table"`` the newest one is.
-    What a revision corrects of a barrier that was delivered comes as a folder of its own, ``b00000007.r2``, which has
-    what differs (``table``: all rows): the same holds with it.
+    What a revision corrects of a barrier that was delivered comes as a folder of its own, ``b00000007.r00002``, which
+    has what differs (``table``: all rows): the same holds with it.
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -192,7 +192,7 @@ class FileSink:
             "roll_bytes": self.roll_bytes,
             "success_file": self.success_file,
             "readers": self.readers,
-            "key": self._keys(list(targets.values())) if rows is Rows.CHANGES else {},
+            "keys": self._keys(list(targets.values())) if rows is Rows.CHANGES else {},
         }
         return SinkDeclaration(self.name, owner, self.kind, targets, options, rows)
 
@@ -212,7 +212,9 @@ class FileSink:
 
     @classmethod
     def of(cls, declared: SinkDeclaration) -> Self:
-        return cls(name=declared.name, **declared.options)
+        """The adapter again, from its declaration."""
+        options = dict(declared.options)
+        return cls(name=declared.name, key=options.pop("keys"), **options)
 
     def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
         """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""

@@ -11,33 +11,18 @@ gives the :class:`Channel` by which one process delivers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
-
-
-@dataclass(frozen=True)
-class Deliverer:
-    """Who delivers: for which topology, of which ``incarnation`` (a recovered one has another), to which sink.
-
-    ``request_key`` names the task; sessions at the sink bear it, so that errors can say who holds what.
-    """
-
-    topology: str
-    incarnation: str
-    sink: str
-    request_key: str
-
-    def __str__(self) -> str:
-        return f"sink {self.sink} of {self.topology}"
 
 
 class RowBatches(Protocol):
@@ -51,13 +36,13 @@ class RowBatches(Protocol):
 
 @dataclass(frozen=True)
 class Delivery:
-    """One step: what tables hold at a barrier, or what changed in them since ``after``.
+    """One step: what tables hold at a barrier, or what changed in each since its target's position.
 
-    ``after``: what the ledger has to say before (None: that nothing was delivered yet). ``timestamp`` (UTC) is the
-    barrier's. ``whole``: each table's rows are all that it holds, for a sink that has received nothing yet, or that
-    gets whole tables. ``tables``: table -> its rows, in the table's columns; with changes, the column ``_change``
-    before them (``insert``, ``update``, ``delete``) and at most one row of each key, of which a ``delete`` has the key
-    only, the rest being NULL.
+    ``after``: the position that the ledger has to say before (None: that nothing was delivered yet). ``timestamp``
+    (UTC) is the barrier's. ``whole``: the tables whose rows are all that they hold, since their targets have received
+    nothing yet, or get whole tables. ``tables``: table -> its rows, in the table's columns; with changes, the column
+    ``_change`` before them (``insert``, ``update``, ``delete``) and at most one row of each key, of which a ``delete``
+    has the key only, the rest being NULL.
 
     ``former``: the targets are to be compared with the tables, whose rows are whole then, and what differs is changed.
     It has the keys of the rows that were delivered, some of them several times; of these, those go that the table has
@@ -69,7 +54,7 @@ class Delivery:
     timestamp: datetime
     after: Position | None
     rows: Rows
-    whole: bool
+    whole: Collection[str]
     tables: Mapping[str, RowBatches]
     former: Mapping[str, RowBatches] | None = None
 
@@ -97,20 +82,19 @@ class Channel(Protocol):
         """
         ...
 
-    def look(self, deliverer: Deliverer) -> Position | None:
-        """What the ledger says was delivered last; supersedes nobody, and changes nothing.
+    def look(self, deliverer: Deliverer) -> LedgerRecord:
+        """What the ledger says was delivered; supersedes nobody, and changes nothing.
 
-        Raises LedgerError if the ledger is another's.
+        Raises LedgerError if the ledger is another's, or says that targets were delivered otherwise than declared.
         """
         ...
 
-    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
+    def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
         """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
 
-        Returns what the ledger says was delivered last (None: nothing yet), and drops what dead deliverers left.
-        Raises LedgerError, and supersedes nobody, if the ledger or a target is another topology's or sink's; also if
-        another incarnation wrote it, it stands at another place, or a target was made anew, unless ``adopt``: then a
-        person said that it is this deliverer's.
+        Returns what the ledger says was delivered, by target, and drops what dead deliverers left. Raises LedgerError,
+        and supersedes nobody, where :func:`~airflow_barrier.sinks.ledger.opened` or
+        :func:`~airflow_barrier.sinks.ledger.check_others` does. ``remedy``: what a person has decided on.
         """
         ...
 

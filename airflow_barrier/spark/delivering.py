@@ -56,18 +56,35 @@ def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: s
     # Spark's own choice, INT96, has no time zone and ends in 2262
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     frame = _frame(spark, table_name(catalog, extract.table), extract)
+    if extract.whole and not extract.only_key:
+        _check_key(frame, extract)
     try:
         frame.write.mode("overwrite").parquet(folder)
     except Exception as error:
         _, twice, key = str(error).partition(_TWICE)
         if not twice:
             raise
-        raise RowRefusedError(
-            f"table {extract.table}: expected one row of each key ({', '.join(extract.key)}), found two of "
-            f"{key.partition('}')[0]}}}; nothing was delivered. Name a key that tells rows apart, or correct the job "
-            "and its rows by a revision"
-        ) from None
+        raise _refused(extract, f"{key.partition('}')[0]}}}") from None
     return sorted(spark.read.parquet(folder).inputFiles())
+
+
+def _check_key(rows: DataFrame, extract: Extract) -> None:
+    """All rows of a table are told apart by its key. A sink that is no database would take two of one key."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    keys = [F.col(quoted(name)) for name in extract.key]
+    if not keys:
+        return
+    counted = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("_rows")).where("_rows > 1")
+    if twice := counted.select(F.to_json(F.struct(*keys))).head():
+        raise _refused(extract, twice[0])  # safety: whole-tables-have-their-key
+
+
+def _refused(extract: Extract, key: str) -> RowRefusedError:
+    return RowRefusedError(
+        f"table {extract.table}: expected one row of each key ({', '.join(extract.key)}), found two of {key}; nothing "
+        "was delivered. Name a key that tells rows apart, or correct the job and its rows by a revision"
+    )
 
 
 def _frame(spark: SparkSession, table: str, extract: Extract) -> DataFrame:

@@ -1,5 +1,7 @@
 """Reads whole barriers of a topic that a KafkaSink delivers to: those of which each record has come.
 
+A topic that is compacted loses records of older barriers: this reader would wait for them for ever.
+
 for barrier in whole_barriers("kafka-1:9092", "prices", group="pricing"):
     apply(barrier)
 """

@@ -94,7 +94,7 @@ class Said:
             )
         }
         with pytest.raises(BarrierError) as told:
-            look_at_sinks(self.existing.deployment, NAME, LOAD, declared, "test")
+            look_at_sinks(self.existing.deployment, NAME, declared)
         return str(told.value)
 
 

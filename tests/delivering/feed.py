@@ -97,6 +97,9 @@ class Feed:
 
     def revise(self, states: Mapping[int, State]) -> Revision:
         """Compute these barriers, up to the newest, again: what they held was wrong."""
+        return self.publish(self.compute(states))
+
+    def compute(self, states: Mapping[int, State]) -> Revision:
         plan = plan_revision(self.deployment, Wanted("shopping", min(states)))
         revision = begin_revision(self.deployment, plan, reason="corrected", actor="test")
         for barrier_id, state in sorted(states.items()):
@@ -104,9 +107,12 @@ class Feed:
             ready = begin(self.deployment, barrier, "sums", request_key="sums", generation="g1", actor="test")
             assert isinstance(ready, Ready), ready
             close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
+        self.states.update(states)
+        return revision
+
+    def publish(self, revision: Revision) -> Revision:
         swapped = publish_revision(self.deployment, "shopping", revision.revision, actor="test")
         assert isinstance(swapped, Swapped), swapped
-        self.states.update(states)
         return swapped.revision
 
     def deliver(
@@ -147,6 +153,8 @@ class Feed:
         if extract.whole:
             schema = pa.schema([schema.field(column) for column in extract.key]) if extract.only_key else schema
             rows = [{name: row[name] for name in schema.names} for row in after.values()]
+        elif extract.rows is Rows.APPENDS:
+            rows = [row for key, row in after.items() if key not in before]
         else:
             schema = schema.insert(0, pa.field(CHANGE, pa.string()))
             rows = [

@@ -76,6 +76,8 @@ class Pair:
         assert self.record.position == Position(last, 0)
         history = self.feed.deployment.meta.deliveries.history("shopping", self.name)
         assert sorted(each.barrier_id for each in history) == list(delivered)
+        leases = self.feed.deployment.meta.leases.of("shopping")
+        assert not [lease for lease in leases if f"{self.name} of" in lease.holder], "also of those who were killed"
 
     def check_rows(self, barrier: int) -> None:
         for target in self.targets.values():

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_barrier.coordinator.delivering import look_at_sinks
+from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration, SinkState
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
@@ -18,11 +18,12 @@ from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 SINKS = {AMOUNT: PostgreSQLSink("reporting", table="amount"), PRICE: PostgreSQLSink("reporting", table="price")}
 
 
-def look(feed: Feed, credentials: Credentials, *tables: str, owner: str = "shopping_dag") -> None:
+def look(feed: Feed, credentials: Credentials, *tables: str) -> None:
     declared: dict[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]] = {
-        SINKS[table].name: (SINKS[table].declare(table, Rows.CHANGES, owner), lambda: credentials) for table in tables
+        SINKS[table].name: (SINKS[table].declare(table, Rows.CHANGES, "shopping_dag"), lambda: credentials)
+        for table in tables
     }
-    look_at_sinks(feed.deployment, "shopping", owner, declared, "test")
+    look_at_sinks(feed.deployment, "shopping", declared)
 
 
 def test_no_barrier_before_the_sinks_can_take_their_tables(feed: Feed, reporting: Reporting) -> None:
@@ -53,10 +54,10 @@ def test_without_its_connection_a_sink_is_told_in_words(feed: Feed, caplog: pyte
 
     declared = {"amount": (SINKS[AMOUNT].declare(AMOUNT, Rows.CHANGES, "shopping_dag"), missing)}
     with pytest.raises(ConfigurationError):
-        look_at_sinks(feed.deployment, "shopping", "shopping_dag", declared, "test")
+        look_at_sinks(feed.deployment, "shopping", declared)
     feed.commit({(1, 1): 1})
     with caplog.at_level(logging.WARNING):
-        look_at_sinks(feed.deployment, "shopping", "shopping_dag", declared, "test")
+        look_at_sinks(feed.deployment, "shopping", declared)
     assert "expected connection reporting" in caplog.text
 
 
@@ -65,16 +66,16 @@ def test_a_sink_that_left_its_dag_holds_nothing(feed: Feed, reporting: Reporting
     feed.commit({(1, 1): 1, (1, 2): 2})
     feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
     meta.deliveries.register("shopping", SINKS[PRICE].declare(PRICE, Rows.CHANGES, "another_dag"), "test")
-    look(feed, credentials)
+    meta.deliveries.pause("shopping", "amount", "person", "the database is moved")
+    second = {(1, 1): 1, (1, 2): 3}
+    let_go_of_sinks(feed.deployment, feed.commit(second), "shopping_dag", [], "test")
     assert [sink.name for sink in meta.deliveries.of("shopping")] == ["price"]  # another DAG's
     assert meta.deliveries.holding("shopping") == []
-    assert "declares it no more" in str(meta.audit.newest("shopping"))
+    assert "declares it no more at barrier 2" in str(meta.audit.newest("shopping"))
 
-    # declared again, it goes on from what its ledger says
-    second = {(1, 1): 1, (1, 2): 3}
-    feed.commit(second)
-    told, receipt = feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
-    assert told.told
+    # declared again, it goes on from what its ledger says, and what people decided counts
+    (receipt,) = feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
+    assert meta.deliveries.get("shopping", "amount").state is SinkState.PAUSED
     assert str(receipt.counts[AMOUNT]) == "1 updated"
     assert reporting.rows("amount") == second
 

@@ -44,7 +44,7 @@ def run_at(day: int, kind: str = "scheduled") -> Run:
     return Run(ref, timestamp, "test")
 
 
-def ask(feed: Feed, run: Run, *, who: str = "task", runs: Runs | None = None) -> Due | Wait | Nothing | Skip:
+def ask(feed: Feed, run: Run, *, who: str = "task#1", runs: Runs | None = None) -> Due | Wait | Nothing | Skip:
     return next_delivery(feed.deployment, run, "shopping", DECLARED, runs or Runs(), request_key=who, actor="test")
 
 
@@ -66,7 +66,7 @@ def test_a_barrier_is_waited_for_until_it_is_committed(feed: Feed) -> None:
     feed.commit({(1, 1): 1})
     due = ask(feed, run_at(0))
     assert isinstance(due, Due)
-    assert (due.through.barrier_id, due.sink.deliverer) == (1, "task")
+    assert (due.through.barrier_id, due.sink.deliverer) == (1, "task#1")
     later = ask(feed, run_at(1))
     assert waits_for(feed, later) is not None
     opened = open_barrier(
@@ -129,17 +129,20 @@ def test_an_aborted_barriers_run_delivers_what_is_there(feed: Feed) -> None:
 def test_one_task_delivers_at_a_time(feed: Feed) -> None:
     for _ in range(2):
         feed.commit({(1, 1): 1})
-    assert isinstance(ask(feed, run_at(0), who="first"), Due)
-    waiting = ask(feed, run_at(1), who="second", runs=Runs({"first"}))
+    assert isinstance(ask(feed, run_at(0), who="first#1"), Due)
+    retried = ask(feed, run_at(0), who="first#2", runs=Runs({"first"}))
+    assert isinstance(retried, Due), "no task waits for an earlier try of its own"
+    assert retried.sink.deliverer == "first#2"
+    waiting = ask(feed, run_at(1), who="second#1", runs=Runs({"first"}))
     assert isinstance(waiting, Wait)
     assert waiting.conditions == (Delivered("amount", barrier_id=2),)
     assert waits_for(feed, waiting) is not None
     deliver(feed, 2)
     assert waits_for(feed, waiting) is None
     feed.commit({})
-    due = ask(feed, run_at(2), who="second")
+    due = ask(feed, run_at(2), who="second#1")
     assert isinstance(due, Due), "the first has ended"
-    assert due.sink.deliverer == "second"
+    assert due.sink.deliverer == "second#1"
 
 
 def test_a_paused_sink_is_left_alone(feed: Feed) -> None:

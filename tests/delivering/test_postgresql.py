@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
 import pytest
 
+from airflow_barrier.coordinator.next import next_delivery
+from airflow_barrier.coordinator.runs import Run
+from airflow_barrier.coordinator.waiting import Wait
 from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
     LedgerError,
@@ -13,8 +20,12 @@ from airflow_barrier.protocol.errors import (
     TargetChangedError,
 )
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.sinks._postgresql import PostgreSQLChannel
+from airflow_barrier.sinks.ledger import LedgerRecord
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
+from tests.support.scheduling import Scheduled
+from tests.support.waiting import patience, wait_for
 
 PAIR = PostgreSQLSink("reporting", name="pair")
 TARGETS = {AMOUNT: "amount", PRICE: "price"}
@@ -25,6 +36,12 @@ DAYS = (
     {(4, 1): 50},
     {},
 )
+
+
+def say_at(reporting: Reporting, barrier_id: int, also: str = "") -> None:
+    """Have the ledger say that this is what was delivered last."""
+    at = f"targets = regexp_replace(targets::text, '\\[\\d+, 0\\]', '[{barrier_id}, 0]', 'g')::jsonb"
+    reporting.run(f"UPDATE airflow_barrier_ledger SET barrier_id = {barrier_id}, {at}{also}")
 
 
 def position(feed: Feed) -> Position | None:
@@ -79,11 +96,45 @@ def test_a_revision_is_refused_that_a_sink_could_not_take(feed: Feed, reporting:
     meta = feed.deployment.meta
     meta.deliveries.register("shopping", declared, "test")
     meta.deliveries.delivered("shopping", "log", Position(1, 0), counts=Counts(), seconds=1.0, actor="test")
-    with pytest.raises(RevisionRefusedError, match=r"sink log of shopping, which has received b1\.r0: it gets what is"):
+    with pytest.raises(RevisionRefusedError, match=r"found sink log of shopping: it gets what is .* received b1\.r0\."):
         feed.revise({1: {}, 2: {}})
     feed.revise({2: {}})  # which it has not received
     meta.deliveries.release("shopping", "log", "test", "keeps what it has")
     feed.revise({1: {}, 2: {}})
+
+
+def test_an_appending_sink_waits_for_a_revision_that_began_before(feed: Feed, reporting: Reporting) -> None:
+    """It would receive what the revision is to correct, and keep it: the revision is not published over that."""
+    reporting.run("CREATE TABLE log (LIKE amount)")
+    sink = PostgreSQLSink("reporting", name="log", table="log")
+    feed.commit(DAYS[0])
+    feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    wrong = feed.commit({**DAYS[0], (9, 9): 9})
+    revision = feed.compute({2: {**DAYS[0], (9, 9): 10}})
+    declared = sink.declare(AMOUNT, Rows.APPENDS, "shopping_dag")
+    run = Run(wrong.run, wrong.timestamp, "test")
+    step = next_delivery(feed.deployment, run, "shopping", declared, Scheduled(), request_key="task#1", actor="test")
+    assert isinstance(step, Wait)
+    assert step.reason == "sink log waits for revision 1 of shopping to be published or cancelled, since " + (
+        "sink log of shopping cannot take corrections"
+    )
+    feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)  # as one that had begun before
+    with pytest.raises(RevisionRefusedError, match=r"revision 1 of shopping: .* found sink log .*has received b2\.r0"):
+        feed.publish(revision)
+    feed.deployment.meta.deliveries.release("shopping", "log", "test", "keeps what it has")
+    feed.publish(revision)
+
+
+def test_a_correction_that_a_sink_lacks_is_said(feed: Feed, reporting: Reporting) -> None:
+    for state in DAYS[:2]:
+        feed.commit(state)
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    lags = feed.deployment.meta.deliveries.lags
+    assert lags("shopping")["pair"] == (0, None)
+    published = feed.revise({1: {}, 2: {}})
+    assert lags("shopping")["pair"] == (1, published.commit_at)
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert lags("shopping")["pair"] == (0, None)
 
 
 def test_what_a_revision_corrects_is_delivered_as_the_difference(feed: Feed, reporting: Reporting) -> None:
@@ -115,6 +166,113 @@ def test_a_sink_that_is_behind_a_revision_gets_the_correction_first(feed: Feed, 
     receipts = feed.deliver(PAIR, TARGETS, reporting.credentials())
     assert [receipt.barrier.barrier_id for receipt in receipts] == [1, 2, 3]
     assert reporting.rows("amount") == reporting.rows("price") == {}
+
+
+def test_a_sink_comes_back_with_one_table_more(feed: Feed, reporting: Reporting) -> None:
+    """Its DAG left it out for a run, or a person released it: nothing is missing, and nothing comes twice."""
+    meta = feed.deployment.meta.deliveries
+    for state, tables in zip(DAYS, ([AMOUNT], [], [AMOUNT, PRICE], [PRICE], [AMOUNT, PRICE]), strict=True):
+        feed.commit(state)
+        if not tables:
+            meta.release("shopping", "pair", "test", "left out")
+            continue
+        feed.deliver(PAIR, {table: TARGETS[table] for table in tables}, reporting.credentials())
+        for table in tables:
+            assert reporting.rows(TARGETS[table]) == state
+
+
+@pytest.mark.parametrize("by", ["another schema's ledger", "a partition", "a renamed target"])
+def test_a_target_is_known_by_more_than_its_name(feed: Feed, reporting: Reporting, by: str) -> None:
+    """An appending sink would have its rows twice."""
+    feed.commit(DAYS[0])
+    if by == "a partition":
+        reporting.run("CREATE TABLE log (LIKE amount) PARTITION BY LIST (value)")
+        reporting.run("CREATE TABLE log_1 PARTITION OF log DEFAULT")
+    else:
+        reporting.run("CREATE TABLE log (LIKE amount)")
+    sink = PostgreSQLSink("reporting", name="log", table="log")
+    feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    if by == "a renamed target":
+        reporting.run("ALTER TABLE log RENAME TO logged")
+        renamed = PostgreSQLSink("reporting", name="log", table="logged")
+        feed.commit({**DAYS[0], (9, 9): 9})
+        feed.deliver(renamed, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+        assert len(reporting.run("SELECT 1 FROM logged")) == len(DAYS[0]) + 1
+        return
+    reporting.run("CREATE SCHEMA other")
+    settings = {"ledger": "other.ledger"} if by != "a partition" else {"table": "log_1"}
+    other = PostgreSQLSink("reporting", **{"name": "other", "table": "log", **settings})
+    with pytest.raises(LedgerError, match=r"log of shopping delivers to public\.log by the ledger public\.airflow"):
+        feed.deliver(other, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    moved = PostgreSQLSink("reporting", name="log", table="log", ledger="other.ledger")
+    feed.deployment.meta.deliveries.release("shopping", "log", "test", "declared with another ledger")
+    with pytest.raises(LedgerError, match=r"or that ledger, and the sink goes on from there"):
+        feed.deliver(moved, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+
+
+def test_of_two_sinks_that_open_for_one_target_at_once_one_sees_the_other(
+    feed: Feed, reporting: Reporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting.run("CREATE TABLE log (LIKE amount)")
+    feed.commit(DAYS[0])
+    looked, go_on, look = Event(), Event(), PostgreSQLChannel._look
+
+    def slow(channel: PostgreSQLChannel, *arguments: Any, lock: bool = False) -> LedgerRecord:
+        found = look(channel, *arguments, lock=lock)
+        if lock and str(channel) == "sink one":
+            looked.set()
+            assert go_on.wait(patience())
+        return found
+
+    monkeypatch.setattr(PostgreSQLChannel, "_look", slow)
+
+    def deliver(name: str) -> object:
+        sink = PostgreSQLSink("reporting", name=name, table="log", ledger=f"ledger_of_{name}")
+        return feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(deliver, "one")
+        try:
+            assert looked.wait(patience())
+            other = threads.submit(deliver, "other")
+            wait_for("the other to wait for the first one", lambda: other.done() or reporting.run(waiting))
+        finally:
+            go_on.set()
+        one.result(patience())
+        with pytest.raises(LedgerError, match="found that sink one of shopping delivers to"):
+            other.result(patience())
+    assert reporting.rows("log") == DAYS[0]
+
+
+def test_an_appending_sink_is_loaded_anew_once_its_target_is_empty(feed: Feed, reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE log (LIKE amount)")
+    sink = PostgreSQLSink("reporting", name="pair", table="log")
+    for state in (DAYS[0], {**DAYS[0], (9, 9): 9}):
+        feed.commit(state)
+        feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    decide(feed, Remedy.REDELIVER)
+    with pytest.raises(
+        SinkRefusedError, match=r"expected an empty target public\.log, .* and the next try delivers its table"
+    ):
+        feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    reporting.run("TRUNCATE log")
+    feed.deliver(sink, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
+    assert reporting.rows("log") == feed.states[2]
+
+
+def test_another_table_takes_over_a_target_when_a_person_says_so(feed: Feed, reporting: Reporting) -> None:
+    """Of the former table's rows those go that the new one does not have."""
+    sink = PostgreSQLSink("reporting", name="pair", table="price")
+    feed.commit(DAYS[0])
+    feed.deliver(sink, PRICE, reporting.credentials())
+    reporting.run("INSERT INTO price VALUES (99, 1, 1)")
+    feed.commit(DAYS[1])
+    with pytest.raises(LedgerError, match=r"found table shop\.amount instead of shop\.price; declare it as it was\."):
+        feed.deliver(sink, AMOUNT, reporting.credentials())
+    decide(feed, Remedy.REDELIVER)
+    feed.deliver(sink, AMOUNT, reporting.credentials())
+    assert reporting.rows("price") == {**DAYS[1], (99, 1): 1}
 
 
 def test_rows_of_others_stay(feed: Feed, reporting: Reporting) -> None:
@@ -170,7 +328,7 @@ def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -
     reporting.run("DROP TABLE price")
     reporting.run("ALTER TABLE other RENAME TO price")
     feed.commit(DAYS[1])
-    with pytest.raises(LedgerError, match=r"target public\.price .* made anew"):
+    with pytest.raises(LedgerError, match=r"target public\.price .* made anew or changed since \(oid \d+ instead of"):
         feed.deliver(PAIR, TARGETS, reporting.credentials())
     assert reporting.rows("amount") == DAYS[0]
 
@@ -179,18 +337,19 @@ def test_a_target_is_fed_by_one_sink(feed: Feed, reporting: Reporting) -> None:
     feed.commit(DAYS[0])
     feed.deliver(PAIR, TARGETS, reporting.credentials())
     other = PostgreSQLSink("reporting", table="price")
-    with pytest.raises(LedgerError, match="found that sink pair of shopping does; name other targets") as refused:
+    with pytest.raises(LedgerError, match=r"found that sink pair of shopping delivers to public\.price") as refused:
         feed.deliver(other, PRICE, reporting.credentials())
+    reporting.run("TRUNCATE price")  # as the error has it done first
     reporting.run(str(refused.value).partition("forget it: ")[2])
-    with pytest.raises(RowRefusedError, match="already exists"):
-        feed.deliver(other, PRICE, reporting.credentials())
+    feed.deliver(other, PRICE, reporting.credentials())
+    assert reporting.rows("price") == DAYS[0]
 
 
 def test_a_ledger_that_says_less_than_it_did_is_told(feed: Feed, reporting: Reporting) -> None:
     for state in DAYS[:2]:
         feed.commit(state)
         feed.deliver(PAIR, TARGETS, reporting.credentials())
-    reporting.run("UPDATE airflow_barrier_ledger SET barrier_id = 1")
+    say_at(reporting, 1)
     feed.commit(DAYS[3])
     with pytest.raises(LedgerError, match=r"ledger says b2\.r0, which was delivered, found b1\.r0"):
         feed.deliver(PAIR, TARGETS, reporting.credentials())
@@ -218,8 +377,8 @@ def decide(feed: Feed, remedy: Remedy) -> None:
         "UPDATE price SET value = value + 1",
         'DELETE FROM price WHERE "userId" = 1',
         "DROP TABLE airflow_barrier_ledger",
-        "UPDATE airflow_barrier_ledger SET barrier_id = 1, incarnation = 'another'",
-        "UPDATE airflow_barrier_ledger SET barrier_id = 9",
+        "ledger at 1",
+        "ledger at 9",
         "INSERT INTO price VALUES (4, 1, 7); INSERT INTO amount VALUES (4, 1, 7)",
     ],
 )
@@ -230,8 +389,11 @@ def test_a_person_has_the_target_compared_with_the_tables(feed: Feed, reporting:
         feed.deliver(PAIR, TARGETS, reporting.credentials())
     for target in ("amount", "price"):
         reporting.run(f"INSERT INTO {target} VALUES (99, 1, 1)")
-    for statement in theirs.split(";"):
-        reporting.run(statement)
+    if theirs.startswith("ledger"):
+        say_at(reporting, int(theirs[-1]), ", incarnation = 'another'")
+    else:
+        for statement in theirs.split(";"):
+            reporting.run(statement)
     feed.commit(DAYS[3])
     decide(feed, Remedy.REDELIVER)
     feed.deliver(PAIR, TARGETS, reporting.credentials())
@@ -247,7 +409,7 @@ def test_a_person_has_the_target_compared_with_the_tables(feed: Feed, reporting:
 def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> None:
     feed.commit(DAYS[0])
     feed.deliver(PAIR, TARGETS, reporting.credentials())
-    reporting.run("UPDATE airflow_barrier_ledger SET barrier_id = 9")
+    say_at(reporting, 9)
     with pytest.raises(LedgerError, match=r"found b9\.r0: the MetaService has lost barriers"):
         feed.deliver(PAIR, TARGETS, reporting.credentials())
 

@@ -57,7 +57,7 @@ def test_a_ledger_that_has_lost_its_record_is_told(
         if remedy is not None:
             decide("shopping", sink.name, remedy, "test", "it is as it was")
         with pytest.raises(
-            LedgerError, match=r"says b1\.r0, .* nothing was: .* emptied or made anew\. To compare"
+            LedgerError, match=r"says b1\.r0, .* nothing was: .* emptied or made anew, or is not the one .* To compare"
         ) as told:
             feed.deliver(sink, AMOUNT, kafka.credentials)
         assert "sink adopt" not in str(told.value), "there is nothing to go on from"

@@ -18,7 +18,8 @@ from psycopg.types.json import set_json_loads
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
 
@@ -57,8 +58,8 @@ class Thing:
         number = 1 if self.position is None else self.position.barrier_id + 1
         tables = {TABLE: Batches(schema, rows)}
         with self._connected() as channel:
-            self.position = channel.open(Deliverer("shopping", "this", self.name, "test"))
-            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, whole, tables)
+            self.position = channel.open(Deliverer("shopping", "this", self.name, "test")).position
+            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, tables if whole else (), tables)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
         return counts
@@ -71,7 +72,7 @@ class Thing:
         number = self.position.barrier_id + 1
         with self._connected() as channel:
             channel.open(Deliverer("shopping", "this", self.name, "test"))
-            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, True, tables, former)
+            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, tables, tables, former)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
         return counts
@@ -421,7 +422,8 @@ def test_what_is_refused_only_at_the_end_is_said_of_the_right_target(reporting: 
     with sink.connect(declared, reporting.credentials()) as channel:
         channel.validate(dict.fromkeys((AMOUNT, PRICE), schema))
         channel.open(Deliverer("shopping", "this", "pair", "test"))
-        delivery = Delivery(1, 0, MONDAY, None, Rows.CHANGES, whole=True, tables=dict.fromkeys((AMOUNT, PRICE), rows))
+        tables = dict.fromkeys((AMOUNT, PRICE), rows)
+        delivery = Delivery(1, 0, MONDAY, None, Rows.CHANGES, tables, tables)
         with pytest.raises(
             RowRefusedError, match=r"expected target public\.amount .*Key \(value\)=\(5\) already exists"
         ):
@@ -461,7 +463,7 @@ def test_names_with_a_percent_sign(reporting: Reporting) -> None:
     assert thing.rows() == [{"a %s": 1, "100%": "b"}, {"a %s": 3, "100%": None}]
     assert reporting.run('SELECT sink, barrier_id FROM "%s {} %(at)s"') == [("100%", 2)]
     other = Thing(reporting, schema, target="% of", key=["a %s"], name="other %s", ledger="%s {} %(at)s")
-    with pytest.raises(LedgerError, match="found that sink 100% of shopping does") as refused:
+    with pytest.raises(LedgerError, match="found that sink 100% of shopping delivers to") as refused:
         other.deliver([])
     reporting.run(str(refused.value).partition("forget it: ")[2])
     assert other.deliver([]) == Counts()

@@ -86,7 +86,7 @@ def test_a_session_that_makes_the_ledger_is_ended(feed: Feed, reporting: Reporti
     """Nobody else could make it: that waits for the one who has begun to."""
     feed.commit(DAYS[0])
     pair = make_pair(feed, reporting, "pair")
-    hold = Hold(place(pair, proxy, "CREATE", 1) + 1)
+    hold = Hold(place(pair, proxy, "COMMENT", 1) + 1)
     with ThreadPoolExecutor(1) as threads, proxy.watching(hold) as seen:
         zombie = threads.submit(pair.deliver, 1, proxy.port, request_key="zombie")
         try:

@@ -71,9 +71,6 @@ def _replayed(connection: Connection) -> tuple[dict[_Thing, str], set[_Thing]]:
         anew = row.barrier_id == 0 or (row.event == "revised" and row.revision == 0)
         before = states.get(thing, None if anew else _FIRST[row.kind])
         assert row.state_before == before, f"{thing}: entry {row.audit_id} starts at {row.state_before}, not {before}"
-        if row.kind == "sink" and row.event == "released":
-            del states[thing]
-            continue
         states[thing] = row.state_after
         of_line.setdefault((row.topology, row.revision), set()).add(thing)
         if row.kind == "barrier" and row.event == "revised":

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Rows
+from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedDelivererError,
@@ -37,13 +37,14 @@ from airflow_barrier.protocol.errors import (
     Retryable,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks.port import Channel, Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.port import Channel, Delivery
 from tests.races.racers import PROCESSES
 from tests.support.cases import cases
 from tests.support.drawing import drawn
 from tests.support.waiting import patience, wait_for
 
-PRICES, AMOUNTS = "shop.prices", "shop.amounts"
+PRICES, AMOUNTS = TABLES = "shop.prices", "shop.amounts"
 SCHEMAS = {
     PRICES: pa.schema(
         [
@@ -66,8 +67,8 @@ class Place(Protocol):
     #: what the sink can be fed with
     rows: ClassVar[Sequence[Rows]]
 
-    def channel(self, rows: Rows) -> Channel:
-        """A channel of the sink `out`, by which both tables are delivered."""
+    def channel(self, rows: Rows, tables: Sequence[str] = TABLES, key: str = "id") -> Channel:
+        """A channel of the sink `out`, by which these tables are delivered, with rows that this column tells apart."""
         ...
 
     def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:
@@ -186,13 +187,13 @@ def delivery(step: Step, rows: Rows, after: Position | None, size: int = 1000) -
         tables[table] = Batches(schema, found, size)
     timestamp = datetime(2017, 1, 1, tzinfo=timezone.utc) + timedelta(days=step.position.barrier_id - 1)
     barrier, revision = step.position.barrier_id, step.position.revision
-    return Delivery(barrier, revision, timestamp, after, rows, step.whole, tables)
+    return Delivery(barrier, revision, timestamp, after, rows, tables if step.whole else (), tables)
 
 
 def catch_up(channel: Channel, rows: Rows, steps: Sequence[Step], size: int = 1000) -> list[Mapping[str, Counts]]:
     """As the coordinator does it: see what fits, become the only one, ask what was delivered, deliver the rest."""
     channel.validate(SCHEMAS)
-    position = channel.open(deliverer())
+    position = channel.open(deliverer()).position
     counts = []
     for step in steps:
         if position is None or step.position > position:
@@ -313,7 +314,7 @@ class Behaviour:
         place = places()
         with place.channel(Rows.CHANGES) as channel:
             assert channel.validate(SCHEMAS) == {PRICES: KEY, AMOUNTS: KEY}
-            assert channel.open(deliverer()) is None
+            assert channel.open(deliverer()).position is None
             position, told = None, []
             for step in CHANGES:
                 told.append(channel.deliver(delivery(step, Rows.CHANGES, position)))
@@ -325,9 +326,9 @@ class Behaviour:
             {PRICES: Counts(1, 1, 1), AMOUNTS: Counts(0, 1, 1)},
         ]
         with place.channel(Rows.CHANGES) as channel:
-            assert channel.open(deliverer()) == CHANGES[-1].position
+            assert channel.open(deliverer()).position == CHANGES[-1].position
         with place.channel(Rows.CHANGES) as looking:
-            assert looking.look(deliverer()) == CHANGES[-1].position
+            assert looking.look(deliverer()).position == CHANGES[-1].position
         with place.channel(Rows.CHANGES) as channel:
             assert catch_up(channel, Rows.CHANGES, CHANGES) == [], "nothing is delivered twice"
         check(place, CHANGES, Rows.CHANGES)
@@ -336,7 +337,7 @@ class Behaviour:
         place = places()
         with place.channel(Rows.CHANGES) as channel:
             channel.validate(SCHEMAS)
-            assert channel.look(deliverer()) is None
+            assert channel.look(deliverer()).position is None
         assert place.left_over() == []
         for table in SCHEMAS:
             assert place.contents(table, Rows.CHANGES) == []
@@ -381,12 +382,12 @@ class Behaviour:
         with place.channel(Rows.CHANGES) as first, place.channel(Rows.CHANGES) as second:
             catch_up(first, Rows.CHANGES, CHANGES[:1])
             second.validate(SCHEMAS)
-            assert second.open(deliverer()) == CHANGES[0].position
+            assert second.open(deliverer()).position == CHANGES[0].position
             with pytest.raises(_FENCED):
                 first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
             check(place, CHANGES[:1], Rows.CHANGES)
             with place.channel(Rows.CHANGES) as third:
-                assert third.look(deliverer()) == CHANGES[0].position, "who looks supersedes nobody"
+                assert third.look(deliverer()).position == CHANGES[0].position, "who looks supersedes nobody"
             second.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
         check(place, CHANGES[:2], Rows.CHANGES)
 
@@ -427,12 +428,12 @@ class Behaviour:
                 with place.channel(Rows.CHANGES) as channel:
                     channel.validate(SCHEMAS)
                     with pytest.raises(LedgerError):
-                        channel.open(other, adopt=True)
+                        channel.open(other, remedy=Remedy.ADOPT)
             before.deliver(delivery(CHANGES[2], Rows.CHANGES, CHANGES[1].position))  # whom they have not fenced
-            for adopt in (True, False):
+            for remedy in (Remedy.ADOPT, None):
                 with place.channel(Rows.CHANGES) as channel:
                     channel.validate(SCHEMAS)
-                    assert channel.open(recovered, adopt=adopt) == CHANGES[2].position
+                    assert channel.open(recovered, remedy).position == CHANGES[2].position
             with pytest.raises(_FENCED):
                 before.deliver(delivery(CHANGES[3], Rows.CHANGES, CHANGES[2].position))
         with place.channel(Rows.CHANGES) as channel:
@@ -440,6 +441,47 @@ class Behaviour:
             with pytest.raises(LedgerError):
                 channel.open(deliverer())
         check(place, CHANGES[:3], Rows.CHANGES)
+
+    def test_a_sink_comes_back_with_one_table_more(self, places: Places) -> None:
+        """The new one is delivered whole beside the other's changes, and goes on from there."""
+        place = places()
+        deliver_some(place, CHANGES[:2], [AMOUNTS])
+        with place.channel(Rows.CHANGES) as channel:
+            channel.validate(SCHEMAS)
+            record = channel.open(deliverer())
+            assert sorted((each.declared["table"], each.position) for each in record.targets.values()) == [
+                (AMOUNTS, CHANGES[1].position),
+                (PRICES, None),
+            ]
+            step = delivery(CHANGES[2], Rows.CHANGES, record.position)
+            all_prices = Batches(SCHEMAS[PRICES], expected(CHANGES[:3], Rows.CHANGES, PRICES))
+            channel.deliver(replace(step, tables={**step.tables, PRICES: all_prices}, whole=(PRICES,)))
+        with place.channel(Rows.CHANGES) as channel:
+            catch_up(channel, Rows.CHANGES, CHANGES)
+        check(place, CHANGES, Rows.CHANGES)
+
+    def test_a_table_that_was_left_out_goes_on_from_its_own_position(self, places: Places) -> None:
+        place = places()
+        with place.channel(Rows.CHANGES) as channel:
+            catch_up(channel, Rows.CHANGES, CHANGES[:2])
+        deliver_some(place, CHANGES[:3], [PRICES])
+        with place.channel(Rows.CHANGES) as channel:
+            record = channel.open(deliverer())
+            assert record.position == CHANGES[2].position
+            assert {each.declared["table"]: each.position for each in record.targets.values()} == {
+                AMOUNTS: CHANGES[1].position,
+                PRICES: CHANGES[2].position,
+            }
+
+    def test_a_target_that_is_declared_otherwise_is_told(self, places: Places) -> None:
+        place = _prepared(places, 2)
+        with place.channel(Rows.CHANGES, key="at") as channel:
+            for remedy in (None, Remedy.ADOPT):
+                with pytest.raises(LedgerError, match=r"to be declared as it was .*, found key \['at'\] instead of"):
+                    channel.open(deliverer(), remedy)
+        with place.channel(Rows.CHANGES) as channel:  # which goes on
+            catch_up(channel, Rows.CHANGES, CHANGES)
+        check(place, CHANGES, Rows.CHANGES)
 
     @pytest.mark.parametrize("before", [0, 1], ids=["the first load", "changes"])
     def test_killed_at_every_call(self, places: Places, before: int) -> None:
@@ -475,12 +517,12 @@ class Behaviour:
                                 catch_up(channel, Rows.CHANGES, CHANGES)
                             else:
                                 channel.validate(SCHEMAS)
-                            found = channel.open(deliverer())
+                            found = channel.open(deliverer()).position
                             os.kill(process.pid, signal.SIGCONT)
                             assert pipe.poll(patience()), "the other process does not answer"
                             said, _ = pipe.recv()
                         with place.channel(Rows.CHANGES) as channel:
-                            now = channel.open(deliverer())
+                            now = channel.open(deliverer()).position
                             # Who had not opened the sink before is the newest, and may deliver.
                             assert (now, said.partition(":")[0]) in (
                                 (found, "retry"),
@@ -504,7 +546,7 @@ class ComparingBehaviour(Behaviour):
         told = []
         with place.channel(Rows.CHANGES) as channel:
             channel.validate(SCHEMAS)
-            after = channel.open(deliverer(), adopt=True)
+            after = channel.open(deliverer(), remedy=Remedy.ADOPT).position
             for _ in range(2):  # then at the barrier that was delivered last, and nothing differs
                 told.append(channel.deliver(_compared(last, after, now, former)))
                 after = last
@@ -513,7 +555,7 @@ class ComparingBehaviour(Behaviour):
             {PRICES: Counts(), AMOUNTS: Counts()},
         ]
         with place.channel(Rows.CHANGES) as channel:
-            assert channel.open(deliverer()) == last
+            assert channel.open(deliverer()).position == last
         assert place.contents(PRICES, Rows.CHANGES) == now[PRICES]
         assert place.contents(AMOUNTS, Rows.CHANGES) == [*now[AMOUNTS], amount(2, 20)]
 
@@ -527,6 +569,18 @@ def _compared(
         for table, ids in former.items()
     }
     return replace(delivery(Step(position, now, whole=True), Rows.CHANGES, after), former=keys)
+
+
+def deliver_some(place: Place, steps: Sequence[Step], tables: Sequence[str]) -> None:
+    """What of these steps is lacking, to a sink that is declared with these tables alone."""
+    with place.channel(Rows.CHANGES, tables) as channel:
+        channel.validate({table: SCHEMAS[table] for table in tables})
+        position = channel.open(deliverer()).position
+        for step in steps:
+            if position is None or step.position > position:
+                some = replace(step, tables={table: step.tables[table] for table in tables})
+                channel.deliver(delivery(some, Rows.CHANGES, position))
+                position = step.position
 
 
 def _prepared(places: Places, steps: int) -> Place:

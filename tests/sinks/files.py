@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from airflow_barrier.protocol.deliveries import CHANGE, Rows
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.port import Channel
 from tests.crash import instrument
-from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, applied
+from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, TABLES, applied
 from tests.support.hdfs import Hdfs
 
 #: What the sink is made of.
@@ -56,8 +56,9 @@ class Files:
         """As fsspec has it."""
         raise NotImplementedError
 
-    def channel(self, rows: Rows) -> Channel:
-        return self.sink.connect(self.sink.declare(TARGETS, rows, "dag"), self.credentials)
+    def channel(self, rows: Rows, tables: Sequence[str] = TABLES, key: str = "id") -> Channel:
+        sink, targets = replace(self.sink, key=[key]), {table: TARGETS[table] for table in tables}
+        return sink.connect(sink.declare(targets, rows, "dag"), self.credentials)
 
     def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:
         found = list(self._by_barrier(TARGETS[table]).values())

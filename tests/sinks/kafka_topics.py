@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -18,7 +18,7 @@ from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks import _kafka_client
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel
-from tests.sinks.behaviour import AMOUNTS, CHANGES, KEY, PRICES, applied, catch_up
+from tests.sinks.behaviour import AMOUNTS, CHANGES, PRICES, TABLES, applied, catch_up
 from tests.support.kafka import Kafka, Reader
 from tests.support.waiting import patience
 
@@ -51,13 +51,20 @@ class Topics:
     def targets(self) -> dict[str, str]:
         return {PRICES: self.prices, AMOUNTS: self.amounts}
 
-    def sink(self, rows: Rows = Rows.CHANGES, **settings: Any) -> KafkaSink:
-        key = KEY if rows is Rows.CHANGES else ()
-        return KafkaSink(**{"name": "out", "key": key, "ledger": self.ledger, **settings})
+    def sink(self, rows: Rows = Rows.CHANGES, key: str = "id", **settings: Any) -> KafkaSink:
+        keys = [key] if rows is Rows.CHANGES else ()
+        return KafkaSink(**{"name": "out", "key": keys, "ledger": self.ledger, **settings})
 
-    def channel(self, rows: Rows = Rows.CHANGES, credentials: Credentials | None = None, **settings: Any) -> Channel:
-        sink = self.sink(rows, **settings)
-        return sink.connect(sink.declare(self.targets, rows, "dag"), credentials or self.credentials)
+    def channel(
+        self,
+        rows: Rows = Rows.CHANGES,
+        tables: Sequence[str] = TABLES,
+        key: str = "id",
+        credentials: Credentials | None = None,
+        **settings: Any,
+    ) -> Channel:
+        sink, targets = self.sink(rows, key, **settings), {table: self.targets[table] for table in tables}
+        return sink.connect(sink.declare(targets, rows, "dag"), credentials or self.credentials)
 
     def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:
         barriers: dict[tuple[int, int], list[Message]] = {}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
@@ -60,8 +60,10 @@ def deliver_rows(sink: FileSink, barrier: int, batches: Batches, after: Position
     moment = datetime(2017, 1, 1, tzinfo=timezone.utc)
     with sink.connect(declared, None) as channel:
         channel.validate({"shop.t": batches.schema})
-        assert channel.open(deliverer()) == after
-        return channel.deliver(Delivery(barrier, 0, moment, after, Rows.TABLE, True, {"shop.t": batches}))["shop.t"]
+        assert channel.open(deliverer()).position == after
+        return channel.deliver(Delivery(barrier, 0, moment, after, Rows.TABLE, ["shop.t"], {"shop.t": batches}))[
+            "shop.t"
+        ]
 
 
 # --- the declaration ------------------------------------------------------------------------------
@@ -113,8 +115,8 @@ def test_keys_are_of_the_targets() -> None:
     for key in ({"a": ["id"]}, {"a": ["id"], "b": "id"}, {"a": ["id"], "b": []}, {"shop.a": ["id"], "shop.b": ["id"]}):
         with pytest.raises(ConfigurationError, match="expected columns for each target"):
             FileSink("/out", key=key).declare(two, Rows.CHANGES, "dag")  # type: ignore[arg-type]
-    assert FileSink("/out", key=["id"]).declare("shop.a", Rows.CHANGES, "dag").options["key"] == {"a": ["id"]}
-    assert FileSink("/out", key=["id"]).declare(two, Rows.CHANGES, "dag").options["key"] == {"a": ["id"], "b": ["id"]}
+    assert FileSink("/out", key=["id"]).declare("shop.a", Rows.CHANGES, "dag").options["keys"] == {"a": ["id"]}
+    assert FileSink("/out", key=["id"]).declare(two, Rows.CHANGES, "dag").options["keys"] == {"a": ["id"], "b": ["id"]}
 
 
 def test_a_declaration_is_found_again() -> None:
@@ -177,7 +179,7 @@ def test_another_reader_finds_the_same_by_a_pattern(tmp_path: Path, format_: Any
     at = "9999-12-31 23:59:59.999999"
     assert found == [(*tuple(row.values())[:5], row["stamp"] and at, row["ok"]) for row in ODD]
     for barrier in (1, 2):
-        names = sorted(path.name for path in (tmp_path / "t" / f"b0000000{barrier}.r0").iterdir())
+        names = sorted(path.name for path in (tmp_path / "t" / f"b0000000{barrier}.r00000").iterdir())
         assert names == ["_SUCCESS", f"part-00000.{format_}"]
 
 
@@ -237,7 +239,7 @@ def test_json_of_what_is_nested(tmp_path: Path) -> None:
         {"labels": None, "nested": None},
     ]
     deliver_rows(FileSink(str(tmp_path), format="jsonl", name="out"), 1, Batches(schema, rows))
-    assert (tmp_path / "t" / "b00000001.r0" / "part-00000.jsonl").read_text().splitlines() == [
+    assert (tmp_path / "t" / "b00000001.r00000" / "part-00000.jsonl").read_text().splitlines() == [
         '{"labels":{"a":["1.50",null],"":null},"nested":{"pairs":[["0001-01-01","YWI="]],"n":1}}',
         '{"labels":{},"nested":{"pairs":null,"n":2}}',
         '{"labels":null,"nested":null}',
@@ -252,11 +254,11 @@ def test_files_are_rolled_by_size_and_are_the_same_whatever_batches_rows_come_in
         folder = tmp_path / str(size)
         sink = FileSink(str(folder), name="out", roll_bytes=500_000)
         deliver_rows(sink, 1, Batches(schema, rows, size))
-        files = sorted((folder / "t" / "b00000001.r0").iterdir())
+        files = sorted((folder / "t" / "b00000001.r00000").iterdir())
         assert [file.name for file in files] == [f"part-{number:05}.parquet" for number in range(len(files))]
         assert len(files) > 2
         assert [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()] == rows
-        record = json.loads((folder / LEDGER / "delivered" / "b00000001.r0" / "record.json").read_text())
+        record = json.loads((folder / LEDGER / "delivered" / "b00000001.r00000" / "record.json").read_text())
         told = [(each["name"], each["bytes"]) for each in record["files"]["t"]]
         assert told == [(file.name, file.stat().st_size) for file in files]
         assert sum(each["rows"] for each in record["files"]["t"]) == len(rows)
@@ -272,22 +274,25 @@ def deliver_steps(place: LocalFiles, steps: Sequence[Step]) -> list[Mapping[str,
         return catch_up(channel, Rows.CHANGES, steps)
 
 
-@pytest.mark.parametrize("taken", ["prices/b00000003.r0", "prices", "amounts/b00000004.r0/part-00000.parquet"])
+@pytest.mark.parametrize("taken", ["prices/b00000003.r00000", "prices", "amounts/b00000004.r00000/part-00000.parquet"])
 def test_files_that_readers_take_away_do_not_come_back(place: LocalFiles, tmp_path: Path, taken: str) -> None:
     deliver_steps(place, CHANGES[:2])
     (tmp_path / "out" / taken).rename(tmp_path / "taken")
     assert deliver_steps(place, CHANGES[:2]) == []
-    assert not (tmp_path / "out" / taken / "b00000003.r0").exists()
+    assert not (tmp_path / "out" / taken / "b00000003.r00000").exists()
     deliver_steps(place, CHANGES)
-    assert (tmp_path / "out" / "prices" / "b00000007.r1").exists()
+    assert (tmp_path / "out" / "prices" / "b00000007.r00001").exists()
 
 
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
         (LEDGER, "expected the ledger .* was delivered to by this sink, found none; put it back"),
-        (LEDGER / "_delivered_by", "shopping.out/_delivered_by to say format 1, found None"),
-        (LEDGER / "delivered", "expected no barriers, since the ledger .* knows of none, found .*/prices/b0000000"),
+        (LEDGER / "_delivered_by", "shopping.out/_delivered_by to say format 2, found None"),
+        (
+            LEDGER / "delivered",
+            "expected no barriers, since the ledger knows of none in .*, found .*/prices/b0000000",
+        ),
     ],
 )
 def test_a_ledger_that_is_lost_is_no_beginning(place: LocalFiles, tmp_path: Path, lost: Path, said: str) -> None:
@@ -309,14 +314,14 @@ def test_a_ledger_that_was_restored_from_yesterday_is_told(place: LocalFiles, tm
     deliver_steps(place, CHANGES[:2])
     shutil.rmtree(tmp_path / "out" / "_barrier")
     (tmp_path / "yesterday").rename(tmp_path / "out" / "_barrier")
-    with pytest.raises(LedgerError, match=r"expected no .*b00000004\.r0, since .* knows of nothing after b3\.r0"):
+    with pytest.raises(LedgerError, match=r"expected no .*b00000004\.r00000, since .* knows of nothing after b3\.r0"):
         deliver_steps(place, CHANGES)
     check(place, CHANGES[:2], Rows.CHANGES)
 
 
 def test_data_without_a_ledger_is_nobodys_to_go_on_with(place: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "out" / "amounts" / "b00000001.r0").mkdir(parents=True)
-    with pytest.raises(LedgerError, match=r"expected no barriers, .* found .*/amounts/b00000001\.r0"):
+    (tmp_path / "out" / "amounts" / "b00000001.r00000").mkdir(parents=True)
+    with pytest.raises(LedgerError, match=r"expected no barriers, .* found .*/amounts/b00000001\.r00000"):
         deliver_steps(place, CHANGES)
     assert place.left_over() == []
 
@@ -324,7 +329,7 @@ def test_data_without_a_ledger_is_nobodys_to_go_on_with(place: LocalFiles, tmp_p
 def test_a_folder_that_was_copied_is_told(place: LocalFiles, tmp_path: Path) -> None:
     deliver_steps(place, CHANGES[:2])
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
-    with pytest.raises(LedgerError, match=r"to say url 'file://.*/copy', found 'file://.*/out' .* If it was copied"):
+    with pytest.raises(LedgerError, match=r"in \(file://.*/out\), found a copy of it \(file://.*/copy\), "):
         deliver_steps(LocalFiles(str(tmp_path / "copy")), CHANGES)
     deliver_steps(place, CHANGES)
     check(place, CHANGES, Rows.CHANGES)
@@ -337,13 +342,13 @@ def test_a_person_says_that_a_moved_folder_goes_on(place: LocalFiles, tmp_path: 
     moved = LocalFiles(str(tmp_path / "moved"))
     recovered = deliverer(incarnation="recovered")
     with moved.channel(Rows.CHANGES) as channel:
-        with pytest.raises(LedgerError, match="to say incarnation 'recovered', found 'first'"):
+        with pytest.raises(LedgerError, match=r"of another one \(first\), which delivered up to b4\.r0"):
             channel.open(recovered)
-        assert channel.open(recovered, adopt=True) == CHANGES[1].position
+        assert channel.open(recovered, remedy=Remedy.ADOPT).position == CHANGES[1].position
     with moved.channel(Rows.CHANGES) as channel:
-        assert channel.open(recovered) == CHANGES[1].position
+        assert channel.open(recovered).position == CHANGES[1].position
         with pytest.raises(LedgerError):
-            channel.open(deliverer("banking"), adopt=True)
+            channel.open(deliverer("banking"), remedy=Remedy.ADOPT)
     check(moved, CHANGES[:2], Rows.CHANGES)
     assert moved.left_over() == []
 
@@ -361,7 +366,7 @@ def test_a_sink_that_is_loaded_anew_is_emptied_first(place: LocalFiles, tmp_path
 
     def load_anew() -> None:
         with place.channel(Rows.CHANGES) as channel:
-            after = channel.open(deliverer(), adopt=True)
+            after = channel.open(deliverer(), remedy=Remedy.ADOPT).position
             assert after == (None if lost else now.position)
             former = {table: Batches(schema, []) for table, schema in SCHEMAS.items()}
             channel.deliver(replace(delivery(now, Rows.CHANGES, after), former=former))
@@ -381,13 +386,13 @@ def test_a_sink_that_is_loaded_anew_is_emptied_first(place: LocalFiles, tmp_path
 
 def test_a_folder_that_somebody_made_in_the_way_is_left_alone(place: LocalFiles, tmp_path: Path) -> None:
     deliver_steps(place, CHANGES[:1])
-    theirs = tmp_path / "out" / "amounts" / "b00000004.r0"
+    theirs = tmp_path / "out" / "amounts" / "b00000004.r00000"
     theirs.mkdir()
     (theirs / "note.txt").write_text("mine")
     with pytest.raises(LedgerError, match="found it"):
         deliver_steps(place, CHANGES[:2])
     assert (theirs / "note.txt").read_text() == "mine"
-    assert not (tmp_path / "out" / "prices" / "b00000004.r0").exists()
+    assert not (tmp_path / "out" / "prices" / "b00000004.r00000").exists()
 
 
 def test_a_folder_that_somebody_makes_meanwhile_is_left_alone(
@@ -395,10 +400,10 @@ def test_a_folder_that_somebody_makes_meanwhile_is_left_alone(
 ) -> None:
     """The barrier is in the ledger by then: it is delivered once the folder is out of the way."""
     deliver_steps(place, CHANGES[:1])
-    theirs, rename = tmp_path / "out" / "amounts" / "b00000004.r0", LocalStore.rename
+    theirs, rename = tmp_path / "out" / "amounts" / "b00000004.r00000", LocalStore.rename
 
     def after_somebody(store: LocalStore, source: str, target: str) -> bool:
-        if target.endswith("/delivered/b00000004.r0"):
+        if target.endswith("/delivered/b00000004.r00000"):
             theirs.mkdir()
             (theirs / "note.txt").write_text("mine")
         return rename(store, source, target)
@@ -436,14 +441,14 @@ def test_a_ledger_of_a_hundred_thousand_barriers_costs_what_one_of_ten_does(
         batches = {"shop.t": Batches(schema, [{"id": barrier}])}
         position = Position(after, 0) if after else None
         moment = datetime(2017, 1, 1, tzinfo=timezone.utc)
-        channel.deliver(Delivery(barrier, 0, moment, position, Rows.TABLE, True, batches))
+        channel.deliver(Delivery(barrier, 0, moment, position, Rows.TABLE, batches, batches))
         return [*calls]
 
     with sink.connect(declared, None) as channel:
         channel.open(deliverer())
         deliver(1, None)
         for barrier in range(2, 99_800):  # as they are there once they were delivered
-            (tmp_path / "t" / f"b{barrier:08}.r0").mkdir()
+            (tmp_path / "t" / f"b{barrier:08}.r00000").mkdir()
         original = LocalStore.names
         monkeypatch.setattr(LocalStore, "names", names)
         for method in ("exists", "read", "create", "make", "rename", "remove"):
@@ -453,7 +458,7 @@ def test_a_ledger_of_a_hundred_thousand_barriers_costs_what_one_of_ten_does(
     assert len(costs[-1]) == len(costs[0]) + 1, "what is forgotten is one folder a barrier"
     assert len(list((tmp_path / LEDGER / "delivered").iterdir())) == 101
     with sink.connect(declared, None) as channel:
-        assert channel.open(deliverer()) == Position(100_000, 0)
+        assert channel.open(deliverer()).position == Position(100_000, 0)
     assert max(listed) <= 101
 
 
@@ -464,7 +469,7 @@ def test_of_many_who_open_at_once_one_can_deliver(place: LocalFiles) -> None:
     def race(_: int) -> str:
         with place.channel(Rows.CHANGES) as channel:
             try:
-                found = channel.open(deliverer())
+                found = channel.open(deliverer()).position
                 if found != after:  # one who opened it before had the time to deliver
                     assert found == CHANGES[1].position
                     return "nothing"

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Position, Rows
+from airflow_barrier.protocol.deliveries import Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     RowRefusedError,
@@ -152,7 +152,7 @@ def test_a_timeout_is_tried_without_fencing_who_delivers(place: Topics) -> None:
     longer = place.channel(transaction_timeout=901)
     expected = "900000 ms at most, found 901 s; name a shorter transaction_timeout"
     with place.channel() as first, longer as second:
-        after = first.open(deliverer())
+        after = first.open(deliverer()).position
         with pytest.raises(SinkRefusedError, match=expected):
             second.validate(SCHEMAS)
         first.deliver(delivery(CHANGES[1], Rows.CHANGES, after))
@@ -380,7 +380,7 @@ def test_a_reader_finds_whole_barriers_and_each_key_in_order(kafka: Kafka) -> No
     reader.start()
     with place.channel() as channel:
         channel.validate(SCHEMAS)
-        after = channel.open(deliverer())
+        after = channel.open(deliverer()).position
         for barrier in range(1, 51):
             op = "insert" if barrier == 1 else "update"
             rows = [(op, price(n, f"b{barrier}", barrier)) for n in range(20)]
@@ -397,7 +397,7 @@ def test_a_reader_finds_whole_barriers_and_each_key_in_order(kafka: Kafka) -> No
 
 def test_redelivering_is_refused(place: Topics) -> None:
     with prepared(place).channel() as channel:
-        after = channel.open(deliverer(), adopt=True)
+        after = channel.open(deliverer(), remedy=Remedy.ADOPT).position
         again = replace(delivery(CHANGES[2], Rows.CHANGES, after), former={})
         with pytest.raises(SinkRefusedError, match="declare a sink of another name for new topics"):
             channel.deliver(again)
@@ -408,7 +408,7 @@ def test_two_tables_of_one_barrier_are_seen_together_or_not_at_all(place: Topics
     prepared(place, 1)
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("weight", pa.float64())])
     with place.channel() as channel:
-        after = channel.open(deliverer())
+        after = channel.open(deliverer()).position
         step = delivery(Step(Position(4, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, after)
         half = {
             AMOUNTS: Batches(SCHEMAS[AMOUNTS], [amount(7, 7)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -15,7 +15,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks.port import Channel
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
-from tests.sinks.behaviour import AMOUNTS, PRICES, ComparingBehaviour, Places
+from tests.sinks.behaviour import TABLES, ComparingBehaviour, Places
 from tests.support.postgresql import USER, PostgreSQL
 
 
@@ -28,9 +28,10 @@ class Tables:
     url: str
     schema: str
 
-    def channel(self, rows: Rows) -> Channel:
-        sink = PostgreSQLSink("reporting", name="out", schema=self.schema)
-        targets = {PRICES: self._target("prices", rows), AMOUNTS: self._target("amounts", rows)}
+    def channel(self, rows: Rows, tables: Sequence[str] = TABLES, key: str = "id") -> Channel:
+        named = {"key": [key]} if key != "id" else {}
+        sink = PostgreSQLSink("reporting", name="out", schema=self.schema, **named)
+        targets = {table: self._target(table.rpartition(".")[2], rows) for table in tables}
         return sink.connect(sink.declare(targets, rows, "dag"), self._credentials)
 
     def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:

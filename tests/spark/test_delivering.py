@@ -95,8 +95,11 @@ def test_two_rows_of_one_key_are_refused_by_name(spark: SparkSession, tmp_path: 
     table = History(spark, "delivering", COLUMNS)
     first = table.do("INSERT INTO {t} VALUES (1, 1, 'a'), (2, 2, 'b')")
     second = table.do("INSERT INTO {t} VALUES (7, 1, 'a'), (7, 2, 'b')")
-    with pytest.raises(RowRefusedError, match=r'one row of each key \(id\), found two of \{"id":7\}; nothing'):
-        extracted(table, tmp_path, first, second)
+    for whole in (False, True):
+        with pytest.raises(RowRefusedError, match=r'one row of each key \(id\), found two of \{"id":7\}; nothing'):
+            extracted(table, tmp_path, first, second, whole=whole)
+    assert extracted(table, tmp_path, None, second, whole=True, only_key=True).num_rows == 4
+    assert extracted(table, tmp_path, None, second, whole=True, key=()).num_rows == 4
 
 
 def test_appends_are_the_rows_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:

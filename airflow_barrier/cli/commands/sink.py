@@ -186,8 +186,9 @@ SINK = Group(
         ),
         Command(
             "release",
-            "Forget a sink: nothing is kept for it any more, and another DAG may deliver to it. What was delivered "
-            "stays there, with the sink's ledger. A DAG that still delivers registers it again with its next run.",
+            "Let go of a sink: nothing is kept for it any more, and another DAG may deliver to it. What was delivered "
+            "stays there, with the sink's ledger, and what was decided about it counts again with the next run of a "
+            "DAG that delivers to it.",
             _define_reason,
             _doing(lambda meta, of: meta.deliveries.release(of.topology, of.sink, actor(), of.reason)),
             examples=('shopping prices --reason "the report is gone"',),

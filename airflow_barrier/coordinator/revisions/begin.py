@@ -67,7 +67,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     predecessor = predecessor_of(deployment, what, barriers[0], wanted)
     check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
     tables = {outlet for job in jobs for outlet in job.outlets}
-    check_sinks(deployment, what, tables, barriers[0])
+    check_sinks(deployment, what, wanted.topology, tables, barriers[0].barrier_id)
     mains = check_history(deployment, joining, barriers) if joining else {}
     builds_on = (predecessor,) if wanted.mode is RevisionMode.INCREMENTAL else ()
     check_schemas(deployment, jobs, (*builds_on, *barriers))

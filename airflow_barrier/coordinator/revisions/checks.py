@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.errors import RevisionRefusedError, SnapshotMissingError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionMode
@@ -58,19 +59,23 @@ def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
         check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
 
 
-def check_sinks(deployment: Deployment, what: str, tables: Collection[str], first: Barrier) -> None:
-    """Sinks that have received what would be computed again can take the correction."""
-    topology = first.topology
+def cannot_correct(sink: SinkRecord, tables: Collection[str]) -> str | None:
+    """Why a sink cannot take corrections of these tables, once it has received them; None: it can, or gets none."""
+    touched = sorted(set(sink.definition.targets) & set(tables))
+    fault = sink_of(sink.definition).corrections_fault(sink.definition) if touched else None
+    return fault and f"expected sinks that can take corrections of {', '.join(touched)}, found {sink}: {fault}"
+
+
+def check_sinks(deployment: Deployment, what: str, topology: str, tables: Collection[str], first_barrier: int) -> None:
+    """Sinks that have received what is computed again can take the correction; asked again when it is published."""
     for sink in deployment.meta.deliveries.of(topology):
-        touched = sorted(set(sink.definition.targets) & set(tables))
-        if not touched or sink.barrier_id is None or sink.barrier_id < first.barrier_id:
+        if sink.barrier_id is None or sink.barrier_id < first_barrier:
             continue
-        fault = sink_of(sink.definition).corrections_fault(sink.definition)
+        fault = cannot_correct(sink, tables)
         if fault is not None:
             raise RevisionRefusedError(  # safety: corrections-reach-sinks
-                f"{what}: expected sinks that can take corrections of {', '.join(touched)}, found {sink}, which has "
-                f"received {sink.position}: {fault}. To have it keep what it has, take it out of DAG {sink.owner} and "
-                f"let go of it: airflow-barrier sink release {topology} {sink.name} --reason ..."
+                f"{what}: {fault}, and it has received {sink.position}. To have it keep what it has, take it out of "
+                f"DAG {sink.owner} and let go of it: airflow-barrier sink release {topology} {sink.name} --reason ..."
             )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry, write_revision
+from airflow_barrier.coordinator.revisions.checks import check_sinks
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.metaservice.swapping import SwapRows
@@ -64,7 +65,8 @@ def publish_revision(deployment: Deployment, topology: str, number: int, *, acto
 
     Calling it again after a crash rolls forward; once it is COMMIT nothing changes. Raises RevisionEndedError if it was
     cancelled; HeadMovedError (retryable) while barriers keep being committed; ForeignWriteError, SnapshotMissingError
-    or MissingTableError when somebody else changed a table. Before the decision nothing has happened then; after it the
+    or MissingTableError when somebody else changed a table; RevisionRefusedError if a sink that cannot take corrections
+    has received since what they are of. Before the decision nothing has happened then; after it the
     revision stays COMMITTING, and the next call goes on once the table is as it was.
 
     >>> publish_revision(deployment, "shopping", 7, actor="me")  # doctest: +SKIP
@@ -187,6 +189,8 @@ def _publish_staged(deployment: Deployment, revision: Revision, actor: str) -> N
 def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
     """STAGING -> COMMITTING, after a last look at the tables."""
     meta, topology = deployment.meta, revision.topology
+    # a delivery that had begun before the revision did may have brought a sink what it corrects
+    check_sinks(deployment, str(revision), topology, revision.tables, revision.first_barrier)
     head = _newest_commit(deployment, topology)
     try:
         stood = {row.table: row.snapshot_id for row in meta.barriers.progress(topology, head.barrier_id)}
