@@ -12,6 +12,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
     actor,
@@ -86,6 +87,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_unmapped(self, "commit a barrier, since a run has one")
         if not is_topology_name(topology):
             raise ConfigurationError(
                 f"task {self.task_id}: expected the name of a topology, found {topology!r}; it is not templated, since "
@@ -210,6 +212,7 @@ class AbortBarrierOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_unmapped(self, "abort a barrier, since a run has one")
         self.topology = topology
         self.reason = reason
         self.barrier_conn_id = barrier_conn_id

@@ -208,8 +208,9 @@ class BarrierGroup(TaskGroup):
         yield from found.values()
 
     def __enter__(self) -> Self:
-        super().__enter__()
         if not self.member:
+            # named here, since a group that is entered is left only if its block has begun
+            own: dict[str, Any] = {"task_group": self, "dag": self.dag}
             self.start = StartBarrierOperator(
                 task_id="start",
                 topology=self.topology,
@@ -217,13 +218,16 @@ class BarrierGroup(TaskGroup):
                 barrier_conn_id=self.barrier_conn_id,
                 open_manual_runs=self.open_manual_runs,
                 wait_timeout=self.wait_timeout,
+                **own,
             )
             self.commit = CommitBarrierOperator(
                 task_id="commit",
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 wait_timeout=self.wait_timeout,
+                **own,
             )
+        super().__enter__()
         return self
 
     def __exit__(

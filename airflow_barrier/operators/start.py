@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -72,6 +73,7 @@ class StartBarrierOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(depends_on_past=depends_on_past, **kwargs)
+        check_unmapped(self, "open a barrier, since a run has one")
         self.topology = topology
         self.jobs = tuple(jobs)
         self.tables = tuple(tables)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator, TaskGroup, task_group
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.operators._commit import not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
+from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
 from airflow_barrier.protocol.topology import Topology
+from airflow_barrier.sensors.barrier import BarrierSensor
+from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.files import Files
 from airflow_barrier.tables.table import Table
 
@@ -163,6 +170,77 @@ def test_what_is_no_job_is_refused(dag: DAG) -> None:
             declare(EmptyOperator(task_id="empty"))
         with pytest.raises(ConfigurationError, match="a table has one writer"):
             declare(SparkSubmitOperator.partial(task_id="mapped").expand(application=["/a.py", "/b.py"]))
+
+
+def _within(declare: Callable[[], object]) -> None:
+    with TaskGroup("inner"):
+        declare()
+
+
+def _job_of(group_id: str, **options: Any) -> None:
+    with BarrierGroup(group_id, **options) as group:
+        group.job(SparkSubmitOperator(task_id="load", application="/a.py"), outlets=["shop.a"])
+
+
+_MAPPED: dict[str, Callable[[], object]] = {
+    "a barrier": lambda: _job_of("shopping"),
+    "a job": lambda: _job_of("shopping", member=True),
+    "a job in a group": lambda: _within(lambda: _job_of("shopping", member=True)),
+    "a start": lambda: StartBarrierOperator(task_id="one", topology="shopping", jobs=[]),
+    "a commit": lambda: _within(lambda: CommitBarrierOperator(task_id="one", topology="shopping")),
+    "an abort": lambda: AbortBarrierOperator(task_id="one", topology="shopping"),
+    "a delivery": lambda: DeliverOperator(task_id="one", topology="shopping", tables="shop.a", to=FileSink("/out")),
+}
+
+
+@pytest.mark.parametrize("what", _MAPPED)
+def test_what_runs_once_is_refused_in_a_mapped_group(dag: DAG, what: str) -> None:
+    """Of several instances the first would do the work, and the others take it for their own."""
+
+    @task_group
+    def each(country: str) -> None:
+        _MAPPED[what]()
+
+    with dag, pytest.raises(ConfigurationError, match="found it in the mapped task group each; a mapped task cannot"):
+        each.expand(country=["de", "fr"])
+
+
+def test_a_mapped_group_within_a_barriers_is_none_for_its_jobs(dag: DAG) -> None:
+    @task_group
+    def each(country: str) -> None:
+        group.job(epoch("load"), outlets=["shop.a"])
+
+    with (
+        dag,
+        pytest.raises(ConfigurationError, match=r"mapped task group shopping\.each; .* since a table has one writer"),
+        BarrierGroup("shopping") as group,
+    ):
+        each.expand(country=["de", "fr"])
+
+
+def test_a_job_that_was_put_into_a_mapped_group_later_does_not_run(dag: DAG) -> None:
+    with dag:
+        with BarrierGroup("shopping") as group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+
+        @task_group
+        def each(country: str) -> None:
+            pass
+
+        with each.expand(country=["de", "fr"]) as mapped:
+            mapped.add(load)
+    with pytest.raises(AirflowFailException, match="mapped task group each; a mapped task cannot be a job"):
+        type(load).execute.__wrapped__(load, {})
+
+
+def test_sensors_may_be_mapped(dag: DAG) -> None:
+    @task_group
+    def each(topology: str) -> BaseOperator:
+        return BarrierSensor(task_id="wait", topology=topology)
+
+    with dag:
+        each.expand(topology=["shopping", "selling"])
+    assert dag.task_ids == ["each.wait"]
 
 
 def test_a_job_after_the_block_of_its_group_is_refused(dag: DAG) -> None:

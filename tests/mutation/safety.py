@@ -106,6 +106,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "running-is-fenced": "Nobody adopts an attempt that may still be writing.",
         "only-unbegun-is-led": "A task takes no attempt at another barrier than its own that somebody has begun.",
         "rendered-for-its-run": "Nor does it work there with what Airflow rendered for its own run.",
+        "once-in-a-run": "A task of which Airflow makes several in a run is no job, for they would share an attempt.",
         "input-never-comes": "A job waits for no input whose task has ended without staging it, and says so.",
         "commit-has-its-own-tables": "Nor does a commit wait for such tables of its own DAG.",
         "new-attempt-fences": "A new attempt fences the one before.",
