@@ -210,7 +210,7 @@ class BarrierGroup(TaskGroup):
     def __enter__(self) -> Self:
         if not self.member:
             # named here, since a group that is entered is left only if its block has begun
-            own: dict[str, Any] = {"task_group": self, "dag": self.dag}
+            own: dict[str, Any] = {"task_group": self, "dag": self.dag, "trigger_rule": TriggerRule.ALL_SUCCESS}
             self.start = StartBarrierOperator(
                 task_id="start",
                 topology=self.topology,

@@ -27,10 +27,12 @@ from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.files import Files
 from airflow_barrier.tables.table import Table
 
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
+
 
 @pytest.fixture
 def dag() -> DAG:
-    return DAG("shop", schedule="@daily", start_date=datetime(2025, 1, 1, tzinfo=timezone.utc))
+    return DAG("shop", schedule="@daily", start_date=START)
 
 
 def epoch(name: str) -> SparkEpochOperator:
@@ -132,6 +134,36 @@ def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> N
     assert group.abort.trigger_rule == "one_failed"
     assert load.downstream_task_ids == {"shopping.commit", "shopping.abort"}
     assert after.upstream_task_ids == {"shopping.commit"}
+
+
+@pytest.mark.parametrize("where", ["dag", "group", "both"])
+def test_the_order_of_barriers_does_not_rest_on_default_args(where: str) -> None:
+    """Airflow's own examples have ``depends_on_past=False`` there."""
+    said = {
+        "depends_on_past": False,
+        "ignore_first_depends_on_past": False,
+        "wait_for_past_depends_before_skipping": False,
+        "wait_for_downstream": True,
+        "trigger_rule": "all_done",
+        "retries": 2,
+    }
+    with DAG("shop", schedule="@daily", start_date=START, default_args=said if where != "group" else {}):
+        group = BarrierGroup("shop", on_failure="abort", default_args=said if where != "dag" else {})
+        with group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+        alone = StartBarrierOperator(task_id="alone", topology="other", jobs=[], default_args=said)
+    assert group.start is not None
+    assert group.commit is not None
+    assert group.abort is not None
+    for start in (group.start, alone):
+        assert start.depends_on_past
+        assert start.ignore_first_depends_on_past
+        assert start.wait_for_past_depends_before_skipping
+        assert not start.wait_for_downstream
+    rules = [task.trigger_rule for task in (group.start, group.commit, group.abort)]
+    assert rules == ["all_success", "all_success", "one_failed"]
+    assert load.trigger_rule == "all_done", "a job looks for its input itself"
+    assert load.retries == group.start.retries == group.commit.retries == 2
 
 
 def test_a_member_neither_opens_nor_commits(dag: DAG) -> None:
