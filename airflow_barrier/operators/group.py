@@ -46,8 +46,8 @@ class BarrierGroup(TaskGroup):
     :param topology: the topology's name, and the group's id.
     :param barrier_conn_id: the deployment.
     :param member: another DAG opens and commits; the jobs here join its barriers by their runs' timestamps.
-    :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
-        ``abort`` (it is given up, with every later uncommitted one).
+    :param on_failure: when a job has failed for good, or Airflow has skipped it: ``block`` (the barrier waits for a
+        person or a clear, and the run fails) or ``abort`` (it is given up, with every later uncommitted one).
     :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up.
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
@@ -274,9 +274,11 @@ class BarrierGroup(TaskGroup):
         last: list[BaseOperator],
     ) -> None:
         start.jobs, start.tables = jobs, self.fragment.tables
+        start.commit_task_id = commit.task_id
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])
         commit.set_upstream(last)
+        commit.ends(start.task_id, gives_up=self.on_failure == "abort")
         if self.on_failure == "abort":
             self.abort = AbortBarrierOperator(
                 task_id="abort",

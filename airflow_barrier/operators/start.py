@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._commit import check_gates
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -89,6 +90,7 @@ class StartBarrierOperator(BaseOperator):
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
         self.wait_timeout = wait_timeout
+        self.commit_task_id: str | None = None
 
     def execute(self, context: Context) -> int:
         timestamp, _ = run_timestamp(context)
@@ -122,6 +124,7 @@ class StartBarrierOperator(BaseOperator):
         from airflow_barrier.coordinator.waiting import Wait
         from airflow_barrier.operators._waking import AirflowScheduler
 
+        check_gates(self, self.commit_task_id)
         hook = BarrierHook(self.barrier_conn_id)
         warning = warning_of(hook.get_settings())
         if warning is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup, task_group
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_barrier.operators._commit import not_jobs_before
+from airflow_barrier.operators._commit import check_gates, not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
@@ -103,6 +105,33 @@ def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
     assert not_jobs_before(price, "other.commit", "other") == []
 
 
+@pytest.mark.parametrize(
+    ("gate", "before", "found"),
+    [
+        (
+            ShortCircuitOperator,
+            "job",
+            "ShortCircuitOperator with ignore_downstream_trigger_rules=True; set it to False",
+        ),
+        (ShortCircuitOperator, "start", None),
+        (BranchPythonOperator, "job", None),
+        (BranchPythonOperator, "commit", "a check before shop.commit that fails, found BranchPythonOperator"),
+        (PythonOperator, "commit", None),
+    ],
+)
+def test_a_gate_that_would_skip_the_commit_is_refused(dag: DAG, gate: Any, before: str, found: str | None) -> None:
+    """Before a barrier is open: the commit, which says what was skipped, would not run."""
+    with dag:
+        with BarrierGroup("shop") as group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+        (
+            gate(task_id="gate", python_callable=print)
+            >> {"job": load, "start": group.start, "commit": group.commit}[before]
+        )
+    with nullcontext() if found is None else pytest.raises(ConfigurationError, match=found):
+        check_gates(group.start, "shop.commit")  # type: ignore[arg-type]
+
+
 def test_freshness_is_the_groups_or_a_jobs_own(dag: DAG) -> None:
     with dag, BarrierGroup("shopping", freshness=timedelta(minutes=15)) as group:
         group.job(epoch("load"), outlets=["shop.a"])
@@ -161,7 +190,7 @@ def test_the_order_of_barriers_does_not_rest_on_default_args(where: str) -> None
         assert start.wait_for_past_depends_before_skipping
         assert not start.wait_for_downstream
     rules = [task.trigger_rule for task in (group.start, group.commit, group.abort)]
-    assert rules == ["all_success", "all_success", "one_failed"]
+    assert rules == ["all_success", "none_failed", "one_failed"]
     assert load.trigger_rule == "all_done", "a job looks for its input itself"
     assert load.retries == group.start.retries == group.commit.retries == 2
 

@@ -109,6 +109,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "once-in-a-run": "A task of which Airflow makes several in a run is no job, for they would share an attempt.",
         "input-never-comes": "A job waits for no input whose task has ended without staging it, and says so.",
         "commit-has-its-own-tables": "Nor does a commit wait for such tables of its own DAG.",
+        "skipped-is-not-published": "Nor is anything published although a task before the commit was skipped.",
         "new-attempt-fences": "A new attempt fences the one before.",
         "one-live-attempt": "The database itself has one live attempt of a job at a barrier.",
         "owner-reports": "The work of a job is done and reported by the DAG that owns it.",
