@@ -12,6 +12,7 @@ from airflow.sdk import Asset, BaseOperator, TaskInstanceState, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._at import several
 from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
@@ -106,7 +107,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
 
     def publishes(self, tables: Sequence[str]) -> None:
         """Declare tables that get asset events."""
-        self.tables += tuple(tables)
+        self.tables += several("tables", tables)
         self.add_outlets([table_asset(self.topology, table) for table in tables])
 
     def ends(self, start_task_id: str, *, gives_up: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
+from airflow_barrier.operators._at import several
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
@@ -142,6 +143,8 @@ class BarrierGroup(TaskGroup):
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         _check_freshness(f"{self.topology}, job {job_name}", freshness)
         objective = freshness or self.freshness
+        where = f"{self.topology}, job {job_name}"
+        inlets, outlets = several(f"{where}: inlets", inlets), several(f"{where}: outlets", outlets)
         read = tuple(_name(inlet) for inlet in inlets if isinstance(inlet, (str, Table)))
         sources = [inlet for inlet in inlets if not isinstance(inlet, (str, Table))]
         job = Job(
@@ -302,7 +305,13 @@ class BarrierGroup(TaskGroup):
 
 
 def _name(table: str | Table) -> str:
-    return table if isinstance(table, str) else table.name
+    if isinstance(table, Table):
+        return table.name
+    if "/" in table:
+        raise ConfigurationError(
+            f"expected a table as namespace.table, found {table!r}; a folder is read by a source: Files({table!r}, ...)"
+        )
+    return table
 
 
 def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:

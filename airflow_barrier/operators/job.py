@@ -163,8 +163,8 @@ def _job_class(operator_class: Any) -> Any:
     def execute(self: Any, context: Context) -> int:
         return begin(self, context).execute()
 
-    def resume_epoch(self: Any, context: Context, event: dict[str, Any], done: list[int]) -> int:
-        return begin(self, context).resume(event, done)
+    def resume_epoch(self: Any, context: Context, event: dict[str, Any]) -> int:
+        return begin(self, context).resume(event, event["done"])
 
     def resume_operator(
         self: Any,

@@ -18,9 +18,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.operators._commit import check_gates, not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
+from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.query import ConsistentQueryOperator
+from airflow_barrier.operators.revise import ReviseOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
 from airflow_barrier.protocol.topology import Topology
@@ -302,6 +305,39 @@ def test_sensors_may_be_mapped(dag: DAG) -> None:
     with dag:
         each.expand(topology=["shopping", "selling"])
     assert dag.task_ids == ["each.wait"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"outlets": "shop.a"}, r"job load: outlets: expected a list, found 'shop\.a'; put it in brackets"),
+        ({"inlets": "s3://in/shop/", "outlets": ["shop.a"]}, "job load: inlets: expected a list, found 's3"),
+        ({"outlets": Table("shop.a", "id BIGINT")}, "outlets: expected a list, found one Table;"),
+        (
+            {"inlets": Files("/in", schema="id BIGINT"), "outlets": ["shop.a"]},
+            "inlets: expected a list, found one Files;",
+        ),
+        ({"inlets": ["s3://in/shop/"], "outlets": ["shop.a"]}, r"a folder is read by a source: Files\('s3://in/shop/'"),
+    ],
+)
+def test_one_where_several_belong(dag: DAG, given: dict[str, Any], message: str) -> None:
+    with dag, pytest.raises(ConfigurationError, match=message), BarrierGroup("shop") as group:
+        group.job(epoch("load"), **given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "argument"),
+    [
+        (CommitBarrierOperator, "tables"),
+        (CompactTablesOperator, "tables"),
+        (ConsistentQueryOperator, "tables"),
+        *((ReviseOperator, each) for each in ("changed", "corrections", "reused", "recut")),
+    ],
+)
+def test_one_name_where_an_operator_takes_several(operator: Any, argument: str) -> None:
+    own = {ConsistentQueryOperator: {"sql": "SELECT 1"}, ReviseOperator: {"reason": "bad"}}.get(operator, {})
+    with pytest.raises(ConfigurationError, match=rf"{argument}: expected a list, found 'shop\.a'"):
+        operator(task_id="one", topology="shop", **{argument: "shop.a"}, **own)
 
 
 def test_a_job_after_the_block_of_its_group_is_refused(dag: DAG) -> None:

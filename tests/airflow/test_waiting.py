@@ -393,6 +393,14 @@ def test_a_wait_has_an_end(meta: MetaService) -> None:
     assert asyncio.run(first(there)) == {"status": "reached"}, "what has come is not late"
 
 
+def test_an_event_brings_back_what_the_task_has_to_know(meta: MetaService) -> None:
+    """``dag.test()`` drops what Airflow keeps for a task that defers."""
+    open_barrier(meta)
+    for number, status in ((1, "reached"), (2, "late")):
+        waiting = trigger(Condition(None, barrier_id=number), until=DAY, kept={"done": [7]})
+        assert {"status": status, "done": [7]}.items() <= asyncio.run(first(waiting)).items()
+
+
 def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
     open_barrier(meta)
 
