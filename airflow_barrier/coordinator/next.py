@@ -2,7 +2,7 @@
 
     next_step      a job's task          Ready | Adopted | Wait | Nothing | Skip
     next_opening   the start task        Opened | Wait | Skip
-    next_commit    the commit task       Committed | Published | Wait | Nothing
+    next_commit    the commit task       Committed | Published | Wait | Nothing | Skip
     next_delivery  a delivery's task     Due | Wait | Nothing | Skip
 
 What is refused is raised. Nobody who waits is remembered: a task that is told to go on asks again from the beginning.
@@ -11,11 +11,12 @@ What is refused is raised. Nobody who waits is remembered: a task that is told t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
@@ -72,6 +73,7 @@ from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import (
+    STAGING_BARRIERS,
     UNDER_WAY_ATTEMPTS,
     AttemptState,
     BarrierState,
@@ -477,19 +479,33 @@ def next_opening(
 
 
 def next_commit(
-    deployment: Deployment, run: Run, topology: str, scheduler: Scheduler, *, actor: str, known: Known = _nobody
-) -> Committed | Published | Wait | Nothing:
+    deployment: Deployment,
+    run: Run,
+    topology: str,
+    scheduler: Scheduler,
+    *,
+    actor: str,
+    known: Known = _nobody,
+    skipped: Sequence[str] = (),
+    gives_up: bool = False,
+) -> Committed | Published | Wait | Nothing | Skip:
     """What the commit task does next: commit the barrier of its run and those before it or, in a revision's run,
-    publish the revision once all of it is staged. ``known`` is told the barrier first.
+    publish the revision once all of it is staged. ``known`` is told the barrier first. ``skipped``: tasks before this
+    one that Airflow has skipped; ``gives_up``: then the barrier is aborted.
 
-    Raises NotProcessedError if a table of the run's own DAG is missing although its task has ended, and what
-    :func:`~airflow_barrier.coordinator.committing.commit_barrier` raises.
+    Raises NotProcessedError if something was skipped that is not to be given up, or if a table of the run's own DAG is
+    missing although its task has ended, and what :func:`~airflow_barrier.coordinator.committing.commit_barrier` raises.
     """
     revision = revision_of_run(deployment, topology, run)
     if revision is not None:
-        return _next_publish(deployment, run, revision, scheduler, actor, known)
+        return _next_publish(deployment, run, revision, scheduler, actor, known, skipped)
     barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
     known(barrier)
+    if skipped and gives_up and barrier.state in STAGING_BARRIERS:
+        reason = f"skipped in {run.ref}: {', '.join(skipped)}"
+        abort_barrier(deployment, topology, barrier.barrier_id, reason=reason, actor=actor)
+        return Skip(f"{barrier} is given up, {reason}; its epoch joins the next barrier's")
+    _refuse_skipped(barrier, skipped)
     outcome = commit_barrier(deployment, topology, barrier.barrier_id, actor=actor)
     if isinstance(outcome, NotYet):
         if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver
@@ -504,13 +520,20 @@ def next_commit(
 
 
 def _next_publish(
-    deployment: Deployment, run: Run, revision: Revision, scheduler: Scheduler, actor: str, known: Known
+    deployment: Deployment,
+    run: Run,
+    revision: Revision,
+    scheduler: Scheduler,
+    actor: str,
+    known: Known,
+    skipped: Sequence[str],
 ) -> Published | Wait | Nothing:
     """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
     meta, topology = deployment.meta, revision.topology
     number = barrier_of_run(deployment, revision, run.at, run.ref.dag_id).barrier_id
     barrier = meta.barriers.get(topology, number, revision.revision)
     known(barrier)
+    _refuse_skipped(barrier, skipped)
     if barrier.state is BarrierState.OPEN:
         rows = meta.revisions.progress(topology, revision.revision, number)
         pending = [row for row in rows if row.state is TableState.PENDING]
@@ -530,6 +553,21 @@ def _next_publish(
             ended = Unseen(f"{', '.join(busy)} to end, to have it run again for {revision}")
             return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)
     return Nothing(outcome.reason, barrier)
+
+
+def _refuse_skipped(barrier: Barrier, skipped: Sequence[str]) -> None:
+    if skipped and barrier.state in STAGING_BARRIERS:
+        raise NotProcessedError(  # safety: skipped-is-not-published
+            f"{barrier}: expected every task before the commit to have run, found skipped: {', '.join(skipped)}. Clear "
+            "what skipped them and what follows it, once it lets them run; a job that has nothing to do on a day runs, "
+            "and says epoch.unchanged(...) of its tables"
+            + (
+                ""
+                if barrier.line
+                else f". Or give the barrier up, whose epoch joins the next one's: airflow-barrier barrier abort "
+                f"{barrier.topology} {barrier.barrier_id}"
+            )
+        )
 
 
 def _refuse_unprocessed(

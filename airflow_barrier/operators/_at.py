@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import TypeVar
 
 from airflow_barrier.protocol.errors import ConfigurationError
+
+_Each = TypeVar("_Each")
 
 
 def barrier_or_time(value: int | str | datetime | None) -> int | datetime | None:
@@ -56,3 +60,15 @@ def true_or_false(argument: str, value: bool | str) -> bool:
     if found is None:
         raise ConfigurationError(f"{argument}: expected True or False, found {value!r}; write one of these")
     return found
+
+
+def several(argument: str, given: Iterable[_Each]) -> tuple[_Each, ...]:
+    """What stands in a list. Raises ConfigurationError for one thing alone; a text would be taken for its letters.
+
+    >>> several("tables", ["shop.prices"])
+    ('shop.prices',)
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        found = repr(given) if isinstance(given, str) else f"one {type(given).__name__}"
+        raise ConfigurationError(f"{argument}: expected a list, found {found}; put it in brackets: [...]")
+    return tuple(given)

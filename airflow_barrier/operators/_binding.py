@@ -1,12 +1,15 @@
-"""What a DAG file says of a task that is a job: its place in the topology, and how its work is done."""
+"""What a DAG file says of a task: that it runs once in a run; of a job its place in the topology, and its work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseOperator
+
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.topology import Fragment, Job
 
 if TYPE_CHECKING:
@@ -19,6 +22,20 @@ if TYPE_CHECKING:
 BINDING = "_binding"
 #: The operator's method that a deferred job resumes with.
 RESUME_METHOD = "resume_epoch"
+
+
+def check_unmapped(task: Any, purpose: str) -> None:
+    """Refuse a task that Airflow runs several times in a run: each instance would take the others' work for its own."""
+    if not isinstance(task, BaseOperator):
+        found = type(task).__name__
+    elif group := task.get_closest_mapped_task_group():
+        found = f"it in the mapped task group {group.group_id}"
+    else:
+        return
+    raise ConfigurationError(  # safety: once-in-a-run
+        f"task {task.task_id}: expected an operator that runs once in a run, found {found}; a mapped task cannot "
+        f"{purpose}: write a loop in the DAG file, or one task that does all"
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.committing import NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.operators._binding import BINDING
 from airflow_barrier.operators._task import actor
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
@@ -56,6 +57,32 @@ def not_jobs_before(task: BaseOperator, commit_task_id: str, topology: str) -> l
         return []
     before = (dag.get_task(task_id) for task_id in sorted(dag.get_task(commit_task_id).upstream_task_ids))
     return [each.task_id for each in before if not _is_job(vars(each), topology)]
+
+
+def check_gates(start: BaseOperator, commit_task_id: str | None) -> None:
+    """Refuse tasks that would skip the commit task itself, but not the start task: a barrier that is open then stays so
+    for ever, in a run that is success.
+
+    Asked when the task runs, as above. Where a job is skipped and nothing else, the commit task notices.
+    """
+    dag = start.get_dag()
+    if dag is None or commit_task_id is None:
+        return
+    for task in dag.tasks:
+        after = task.get_flat_relative_ids(upstream=False)
+        if commit_task_id not in after or start.task_id in after:
+            continue
+        if getattr(task, "ignore_downstream_trigger_rules", False):
+            raise ConfigurationError(
+                f"task {task.task_id}: expected no task that skips {commit_task_id} together with a job, found "
+                f"{type(task).__name__} with ignore_downstream_trigger_rules=True; set it to False"
+            )
+        if task.inherits_from_skipmixin and commit_task_id in task.downstream_task_ids:
+            raise ConfigurationError(
+                f"task {task.task_id}: expected a check before {commit_task_id} that fails, found "
+                f"{type(task).__name__}, which skips it, and the next run's commit publishes what it held back; have "
+                "the check raise an error, with depends_on_past=True"
+            )
 
 
 def _is_job(attributes: Mapping[str, object], topology: str) -> bool:

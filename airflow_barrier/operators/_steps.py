@@ -147,7 +147,13 @@ class EpochSteps:
 
     def _wait(self, wait: Wait) -> NoReturn:
         defer(
-            self.task, self.binding, self.binding.fragment.topology, wait, self.context, RESUME_METHOD, done=self.done
+            self.task,
+            self.binding,
+            self.binding.fragment.topology,
+            wait,
+            self.context,
+            RESUME_METHOD,
+            done=list(self.done),
         )
 
     def _leave(self, nothing: Nothing) -> int:

@@ -26,9 +26,12 @@ class Waits(Protocol):
 
 
 def defer(
-    task: BaseOperator, who: Waits, topology: str, wait: Wait, context: Context, method: str, **kwargs: Any
+    task: BaseOperator, who: Waits, topology: str, wait: Wait, context: Context, method: str, **kept: Any
 ) -> NoReturn:
-    """Let the task wait in the triggerer, and go on with ``method`` of it. Its log says what it waits for."""
+    """Let the task wait in the triggerer, and go on with ``method`` of it, which finds ``kept`` in the event.
+
+    The task's log says what it waits for.
+    """
     from airflow_barrier.hooks.deferral import NO_RETRIES, triggerer_fault
     from airflow_barrier.triggers.barrier import BarrierTrigger
 
@@ -49,9 +52,9 @@ def defer(
             unopened=wait.unopened,
             # the time runs from the beginning of the try, however often it is deferred
             until=context["ti"].start_date + who.wait_timeout,
+            kept=kept,
         ),
         method_name=method,
-        kwargs=kwargs,
     )
 
 

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset, BaseOperator, TaskInstanceState, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._at import several
+from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
     actor,
@@ -19,6 +21,7 @@ from airflow_barrier.operators._task import (
     run_of_task,
     run_ref,
     run_timestamp,
+    skip,
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
@@ -56,6 +59,8 @@ class CommitBarrierOperator(Listened, BaseOperator):
 
     Waits (deferred) for barriers before it and for tables that other DAGs write. A table of this DAG's own jobs that
     is not PROCESSED although its task has ended, because a person marked it success, fails the task naming it.
+    In a group a task before this one that Airflow has skipped fails the task, too, or has it abort the barrier, by the
+    group's ``on_failure``: the run would be success, and its barrier open for ever.
     Run again it rolls a commit forward that a crash interrupted; a barrier that is committed already is left alone.
     One that is BLOCKED, since somebody else changed a table, fails the task; its error says how a person leads it out.
 
@@ -86,6 +91,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_unmapped(self, "commit a barrier, since a run has one")
         if not is_topology_name(topology):
             raise ConfigurationError(
                 f"task {self.task_id}: expected the name of a topology, found {topology!r}; it is not templated, since "
@@ -96,18 +102,29 @@ class CommitBarrierOperator(Listened, BaseOperator):
         self.wait_timeout = wait_timeout
         self.tables: tuple[str, ...] = ()
         self.publishes(tables)
+        self._start_task_id: str | None = None
+        self._gives_up = False
 
     def publishes(self, tables: Sequence[str]) -> None:
         """Declare tables that get asset events."""
-        self.tables += tuple(tables)
+        self.tables += several("tables", tables)
         self.add_outlets([table_asset(self.topology, table) for table in tables])
 
+    def ends(self, start_task_id: str, *, gives_up: bool) -> None:
+        """Run also after tasks that were skipped; ``gives_up``: abort the barrier then."""
+        self.trigger_rule = TriggerRule.NONE_FAILED
+        self._start_task_id = start_task_id
+        self._gives_up = gives_up
+
     def execute(self, context: Context) -> int:
-        from airflow_barrier.coordinator.next import Nothing, Published, next_commit
+        from airflow_barrier.coordinator.next import Nothing, Published, Skip, next_commit
         from airflow_barrier.coordinator.waiting import Wait
         from airflow_barrier.operators._events import silence
         from airflow_barrier.operators._waking import AirflowScheduler
 
+        skipped = self._skipped(context)
+        if self._start_task_id in skipped:
+            skip(self, f"{self._start_task_id} was skipped, so the run has opened no barrier")
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             run = run_of_task(context)
@@ -118,7 +135,11 @@ class CommitBarrierOperator(Listened, BaseOperator):
                 AirflowScheduler(context),
                 actor=actor(context),
                 known=partial(show_barrier, context, self.barrier_conn_id),
+                skipped=skipped,
+                gives_up=self._gives_up,
             )
+            if isinstance(outcome, Skip):
+                skip(self, outcome.reason)
             if isinstance(outcome, Wait):
                 defer(self, self, self.topology, outcome, context, self.resume.__name__)
             if isinstance(outcome, Nothing):
@@ -131,6 +152,14 @@ class CommitBarrierOperator(Listened, BaseOperator):
                 return outcome.barrier.barrier_id
             self._emit(context, deployment, outcome)
             return outcome.barrier.barrier_id
+
+    def _skipped(self, context: Context) -> list[str]:
+        """Which of the tasks directly before this one, and of the start task, were skipped."""
+        if self._start_task_id is None:  # Airflow's own rule lets none of these pass
+            return []
+        ti, asked = context["ti"], sorted({*self.upstream_task_ids, self._start_task_id})
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=asked, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return sorted(task for task, state in states.items() if state == TaskInstanceState.SKIPPED)
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when what was waited for is there, or never will be: ask again."""
@@ -210,6 +239,7 @@ class AbortBarrierOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_unmapped(self, "abort a barrier, since a run has one")
         self.topology = topology
         self.reason = reason
         self.barrier_conn_id = barrier_conn_id

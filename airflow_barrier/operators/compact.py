@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._at import several
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
@@ -64,7 +65,7 @@ class CompactTablesOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.topology = topology
-        self.tables = list(tables) if tables is not None else None
+        self.tables = list(several("tables", tables)) if tables is not None else None
         self.options = dict(options or {})
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
@@ -86,14 +87,14 @@ class CompactTablesOperator(BaseOperator):
                 self._wait_for_room(deployment, barrier.reason, context)
             return self._compact(deployment, barrier, context)
 
-    def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int | None:
+    def resume(self, context: Context, event: dict[str, Any]) -> int | None:
         """What was waited for may be there, and what did not answer may answer again: ask."""
         check_event(event)
-        if barrier_id is None:
+        if "barrier_id" not in event:
             return self.execute(context)
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            return self._compact(deployment, deployment.meta.barriers.get(self.topology, barrier_id), context)
+            return self._compact(deployment, deployment.meta.barriers.get(self.topology, event["barrier_id"]), context)
 
     def on_kill(self) -> None:
         """End the session on the server, whose work ends with it; what that raises lets go of the barrier."""

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._extracts import Extracts, extracts_of
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, try_key, without_useless_retries
@@ -101,6 +102,7 @@ class DeliverOperator(Listened, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_unmapped(self, "deliver, since what a sink gets is none of what a group is expanded over")
         if not is_topology_name(topology):
             raise ConfigurationError(f"task {self.task_id}: expected the name of a topology, found {topology!r}")
         if rows not in {each.value for each in Rows}:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
+from airflow_barrier.operators._at import several
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
@@ -46,8 +47,8 @@ class BarrierGroup(TaskGroup):
     :param topology: the topology's name, and the group's id.
     :param barrier_conn_id: the deployment.
     :param member: another DAG opens and commits; the jobs here join its barriers by their runs' timestamps.
-    :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
-        ``abort`` (it is given up, with every later uncommitted one).
+    :param on_failure: when a job has failed for good, or Airflow has skipped it: ``block`` (the barrier waits for a
+        person or a clear, and the run fails) or ``abort`` (it is given up, with every later uncommitted one).
     :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up.
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
@@ -142,6 +143,8 @@ class BarrierGroup(TaskGroup):
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         _check_freshness(f"{self.topology}, job {job_name}", freshness)
         objective = freshness or self.freshness
+        where = f"{self.topology}, job {job_name}"
+        inlets, outlets = several(f"{where}: inlets", inlets), several(f"{where}: outlets", outlets)
         read = tuple(_name(inlet) for inlet in inlets if isinstance(inlet, (str, Table)))
         sources = [inlet for inlet in inlets if not isinstance(inlet, (str, Table))]
         job = Job(
@@ -208,8 +211,9 @@ class BarrierGroup(TaskGroup):
         yield from found.values()
 
     def __enter__(self) -> Self:
-        super().__enter__()
         if not self.member:
+            # named here, since a group that is entered is left only if its block has begun
+            own: dict[str, Any] = {"task_group": self, "dag": self.dag, "trigger_rule": TriggerRule.ALL_SUCCESS}
             self.start = StartBarrierOperator(
                 task_id="start",
                 topology=self.topology,
@@ -217,13 +221,16 @@ class BarrierGroup(TaskGroup):
                 barrier_conn_id=self.barrier_conn_id,
                 open_manual_runs=self.open_manual_runs,
                 wait_timeout=self.wait_timeout,
+                **own,
             )
             self.commit = CommitBarrierOperator(
                 task_id="commit",
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 wait_timeout=self.wait_timeout,
+                **own,
             )
+        super().__enter__()
         return self
 
     def __exit__(
@@ -270,9 +277,11 @@ class BarrierGroup(TaskGroup):
         last: list[BaseOperator],
     ) -> None:
         start.jobs, start.tables = jobs, self.fragment.tables
+        start.commit_task_id = commit.task_id
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])
         commit.set_upstream(last)
+        commit.ends(start.task_id, gives_up=self.on_failure == "abort")
         if self.on_failure == "abort":
             self.abort = AbortBarrierOperator(
                 task_id="abort",
@@ -296,7 +305,13 @@ class BarrierGroup(TaskGroup):
 
 
 def _name(table: str | Table) -> str:
-    return table if isinstance(table, str) else table.name
+    if isinstance(table, Table):
+        return table.name
+    if "/" in table:
+        raise ConfigurationError(
+            f"expected a table as namespace.table, found {table!r}; a folder is read by a source: Files({table!r}, ...)"
+        )
+    return table
 
 
 def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:

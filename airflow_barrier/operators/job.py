@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_barrier.links.barrier import BarrierLink
-from airflow_barrier.operators._binding import BINDING, RESUME_METHOD, Binding, SparkWork
+from airflow_barrier.operators._binding import BINDING, RESUME_METHOD, Binding, SparkWork, check_unmapped
 from airflow_barrier.operators._task import without_useless_retries
 from airflow_barrier.operators.handover.finding import adapter_of
 from airflow_barrier.operators.handover.port import Adapter, Handing
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FACETS_METHOD = "get_openlineage_facets_on_complete"
 #: The operator's method that it resumes with where it had deferred itself.
 _RESUME_OPERATOR = "resume_operator"
+_PURPOSE = "be a job, since a table has one writer"
 
 
 def task_of(operator: Any) -> Any:
@@ -43,15 +44,11 @@ def as_job(operator: Any) -> None:
     the operator would lose all these, and Airflow warns about operators that are run by operators. The subclass has
     this one base, because Python changes the class of an object only where the memory layout stays.
     """
-    if not isinstance(operator, BaseOperator):
-        raise ConfigurationError(
-            f"task {operator.task_id}: expected an operator, found {type(operator).__name__}; a mapped task cannot be "
-            "a job, since a table has one writer"
-        )
+    check_unmapped(operator, _PURPOSE)
     if not hasattr(operator, "epoch_work"):
         _adapter_for(operator)
     links = tuple(operator.operator_extra_links)  # the operator's own, which its class may compute
-    operator.__class__ = _job_class(type(operator))
+    operator.__class__ = _job_class(operator.__class__)
     vars(operator)["operator_extra_links"] = (*links, BarrierLink())
     if getattr(operator, "durable", False):
         # reconnecting after a lost worker would wait for a driver of an attempt that the new try has fenced
@@ -157,6 +154,7 @@ def _job_class(operator_class: Any) -> Any:
         from airflow_barrier.operators._steps import EpochSteps
 
         with without_useless_retries():
+            check_unmapped(self, _PURPOSE)  # a DAG file can put a task into another group at any time
             work = self.epoch_work(context)
         binding = getattr(self, BINDING)
         self._steps = (LeadingSteps if binding.batch_barriers > 1 else EpochSteps)(self, binding, work, context)
@@ -165,8 +163,8 @@ def _job_class(operator_class: Any) -> Any:
     def execute(self: Any, context: Context) -> int:
         return begin(self, context).execute()
 
-    def resume_epoch(self: Any, context: Context, event: dict[str, Any], done: list[int]) -> int:
-        return begin(self, context).resume(event, done)
+    def resume_epoch(self: Any, context: Context, event: dict[str, Any]) -> int:
+        return begin(self, context).resume(event, event["done"])
 
     def resume_operator(
         self: Any,

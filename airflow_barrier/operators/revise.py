@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, revision_page, show_page
-from airflow_barrier.operators._at import true_or_false, whole_number
+from airflow_barrier.operators._at import several, true_or_false, whole_number
 from airflow_barrier.operators._task import run_of_task, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.errors import RunActiveError
@@ -88,10 +88,10 @@ class ReviseOperator(BaseOperator):
         self.reason = reason
         self.first = first
         self.last = last
-        self.changed = tuple(changed)
-        self.corrections = tuple(corrections)
-        self.reused = tuple(reused)
-        self.recut = tuple(recut)
+        self.changed = several("changed", changed)
+        self.corrections = several("corrections", corrections)
+        self.reused = several("reused", reused)
+        self.recut = several("recut", recut)
         self.full = full
         self.max_replay_barriers = max_replay_barriers
         self.accept_pause = accept_pause
@@ -125,17 +125,17 @@ class ReviseOperator(BaseOperator):
                 )
             return self._wait(revision, context)
 
-    def resume(self, context: Context, event: dict[str, Any], number: int) -> int:
+    def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when the revision is neither STAGING nor COMMITTING any more."""
         check_event(event)
-        revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, number)
+        revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, event["number"])
         self._show(context, revision)
         if revision.is_under_way:
             return self._wait(revision, context)
         if revision.state is not RevisionState.COMMIT:
             raise AirflowException(f"{revision} is {revision.state.value}; nothing of it is seen by readers")
         self.log.info("%s is COMMIT, at barriers %s to %s", revision, revision.first_barrier, revision.last)
-        return number
+        return revision.revision
 
     def _begun(self, deployment: Deployment, context: Context) -> Revision | None:
         """What an earlier try of this task has begun."""

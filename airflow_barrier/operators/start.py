@@ -11,6 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._commit import check_gates
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -31,13 +33,23 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.deliveries import SinkDeclaration
     from airflow_barrier.tables.table import Table
 
+#: What the order of barriers rests on, whatever a DAG file says of its tasks by default. A day that is skipped waits
+#: for those before it, too, or the next one would open before them; and it waits for no job, which may have failed.
+_IN_ORDER = {
+    "depends_on_past": True,
+    "ignore_first_depends_on_past": True,
+    "wait_for_past_depends_before_skipping": True,
+    "wait_for_downstream": False,
+}
+
 
 class StartBarrierOperator(BaseOperator):
     """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.
 
     The timestamp is the run's data interval end, or ``run_after`` where a run has no interval. Barriers open in
-    timestamp order: the task depends on its own past, because under catch-up Airflow starts runs in any order. So one
-    that failed holds up those of all later runs, until it is cleared and succeeds, or is marked success.
+    timestamp order: the task depends on its own past, whatever ``default_args`` say, because under catch-up Airflow
+    starts runs in any order. So one that failed holds up those of all later runs, until it is cleared and succeeds, or
+    is marked success.
     It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
     the timestamp. A run that a person, another DAG or an asset event started opens a barrier as well, if the DAG does
     not catch up; else it fails, since days that are yet to be caught up could not open after it. Jobs of other DAGs,
@@ -69,16 +81,17 @@ class StartBarrierOperator(BaseOperator):
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
         wait_timeout: timedelta = WAIT_TIMEOUT,
-        depends_on_past: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(depends_on_past=depends_on_past, **kwargs)
+        super().__init__(**{**kwargs, **_IN_ORDER})
+        check_unmapped(self, "open a barrier, since a run has one")
         self.topology = topology
         self.jobs = tuple(jobs)
         self.tables = tuple(tables)
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
         self.wait_timeout = wait_timeout
+        self.commit_task_id: str | None = None
 
     def execute(self, context: Context) -> int:
         timestamp, _ = run_timestamp(context)
@@ -94,12 +107,12 @@ class StartBarrierOperator(BaseOperator):
         except AirflowSkipException:
             raise
         except Exception:
-            if self.depends_on_past:  # Airflow writes no log for tasks that wait for it
-                self.log.error(
-                    "The start tasks of later runs of DAG %s do not begin, and say nothing, until this one has "
-                    "succeeded, or is marked success, which leaves its day out",
-                    self.dag_id,
-                )
+            # Airflow writes no log for tasks that wait for their past
+            self.log.error(
+                "The start tasks of later runs of DAG %s do not begin, and say nothing, until this one has succeeded, "
+                "or is marked success, which leaves its day out",
+                self.dag_id,
+            )
             raise
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
@@ -113,6 +126,7 @@ class StartBarrierOperator(BaseOperator):
         from airflow_barrier.coordinator.waiting import Wait
         from airflow_barrier.operators._waking import AirflowScheduler
 
+        check_gates(self, self.commit_task_id)
         hook = BarrierHook(self.barrier_conn_id)
         warning = warning_of(hook.get_settings())
         if warning is not None:

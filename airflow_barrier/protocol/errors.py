@@ -114,7 +114,7 @@ class NotPrecommitError(Retryable):
 
 
 class NotProcessedError(Terminal):
-    """A table is not PROCESSED although the task of its job has ended (marked success by hand?)."""
+    """A table is not PROCESSED although the task of its job has ended (marked success by hand? skipped?)."""
 
 
 class NotReadableYetError(Retryable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -46,7 +46,8 @@ class BarrierTrigger(BaseTrigger):
     Begins after ``settling`` seconds; None, as in a task that defers: its :func:`settling_time`. ``until``: how long it
     waits at most (UTC); None: for ever. ``attempt_ids``: the attempts that wait; they are given up when a person clears
     or marks the deferred task. ``unopened``: the one condition's barrier is the task's own, which was not open when the
-    task deferred: once it is, the task links to it.
+    task deferred: once it is, the task links to it. ``kept``: what the task has to know again when it goes on; each
+    event has it, since ``dag.test()`` drops what a task that defers keeps by Airflow's ``kwargs``.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
     again; nothing is remembered between two looks, so an event is late by one look at most, and may come twice.
@@ -78,6 +79,7 @@ class BarrierTrigger(BaseTrigger):
         until: datetime | str | None = None,
         settling: float | None = None,
         unopened: bool = False,
+        kept: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.topology = topology
@@ -91,6 +93,7 @@ class BarrierTrigger(BaseTrigger):
         self.until = _time(until)
         self.settling = settling_time() if settling is None else settling
         self.unopened = unopened
+        self.kept = dict(kept or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {
@@ -105,6 +108,7 @@ class BarrierTrigger(BaseTrigger):
             "until": self.until and self.until.isoformat(),
             "settling": self.settling,
             "unopened": self.unopened,
+            "kept": self.kept,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -112,7 +116,7 @@ class BarrierTrigger(BaseTrigger):
             event = await asyncio.wait_for(self._event(), self.look_again and max(self.look_again, self.settling))
         except asyncio.TimeoutError:
             event = REACHED.event or {}
-        yield TriggerEvent(event)
+        yield TriggerEvent({**self.kept, **event})
 
     async def _event(self) -> dict[str, Any]:
         await asyncio.sleep(self.settling)  # the task has just looked itself

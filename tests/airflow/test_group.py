@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator, TaskGroup, task_group
+from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_barrier.operators._commit import not_jobs_before
+from airflow_barrier.operators._commit import check_gates, not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
+from airflow_barrier.operators.compact import CompactTablesOperator
+from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.query import ConsistentQueryOperator
+from airflow_barrier.operators.revise import ReviseOperator
+from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
 from airflow_barrier.protocol.topology import Topology
+from airflow_barrier.sensors.barrier import BarrierSensor
+from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.files import Files
 from airflow_barrier.tables.table import Table
+
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
 def dag() -> DAG:
-    return DAG("shop", schedule="@daily", start_date=datetime(2025, 1, 1, tzinfo=timezone.utc))
+    return DAG("shop", schedule="@daily", start_date=START)
 
 
 def epoch(name: str) -> SparkEpochOperator:
@@ -94,6 +108,33 @@ def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
     assert not_jobs_before(price, "other.commit", "other") == []
 
 
+@pytest.mark.parametrize(
+    ("gate", "before", "found"),
+    [
+        (
+            ShortCircuitOperator,
+            "job",
+            "ShortCircuitOperator with ignore_downstream_trigger_rules=True; set it to False",
+        ),
+        (ShortCircuitOperator, "start", None),
+        (BranchPythonOperator, "job", None),
+        (BranchPythonOperator, "commit", "a check before shop.commit that fails, found BranchPythonOperator"),
+        (PythonOperator, "commit", None),
+    ],
+)
+def test_a_gate_that_would_skip_the_commit_is_refused(dag: DAG, gate: Any, before: str, found: str | None) -> None:
+    """Before a barrier is open: the commit, which says what was skipped, would not run."""
+    with dag:
+        with BarrierGroup("shop") as group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+        (
+            gate(task_id="gate", python_callable=print)
+            >> {"job": load, "start": group.start, "commit": group.commit}[before]
+        )
+    with nullcontext() if found is None else pytest.raises(ConfigurationError, match=found):
+        check_gates(group.start, "shop.commit")  # type: ignore[arg-type]
+
+
 def test_freshness_is_the_groups_or_a_jobs_own(dag: DAG) -> None:
     with dag, BarrierGroup("shopping", freshness=timedelta(minutes=15)) as group:
         group.job(epoch("load"), outlets=["shop.a"])
@@ -125,6 +166,36 @@ def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> N
     assert group.abort.trigger_rule == "one_failed"
     assert load.downstream_task_ids == {"shopping.commit", "shopping.abort"}
     assert after.upstream_task_ids == {"shopping.commit"}
+
+
+@pytest.mark.parametrize("where", ["dag", "group", "both"])
+def test_the_order_of_barriers_does_not_rest_on_default_args(where: str) -> None:
+    """Airflow's own examples have ``depends_on_past=False`` there."""
+    said = {
+        "depends_on_past": False,
+        "ignore_first_depends_on_past": False,
+        "wait_for_past_depends_before_skipping": False,
+        "wait_for_downstream": True,
+        "trigger_rule": "all_done",
+        "retries": 2,
+    }
+    with DAG("shop", schedule="@daily", start_date=START, default_args=said if where != "group" else {}):
+        group = BarrierGroup("shop", on_failure="abort", default_args=said if where != "dag" else {})
+        with group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+        alone = StartBarrierOperator(task_id="alone", topology="other", jobs=[], default_args=said)
+    assert group.start is not None
+    assert group.commit is not None
+    assert group.abort is not None
+    for start in (group.start, alone):
+        assert start.depends_on_past
+        assert start.ignore_first_depends_on_past
+        assert start.wait_for_past_depends_before_skipping
+        assert not start.wait_for_downstream
+    rules = [task.trigger_rule for task in (group.start, group.commit, group.abort)]
+    assert rules == ["all_success", "none_failed", "one_failed"]
+    assert load.trigger_rule == "all_done", "a job looks for its input itself"
+    assert load.retries == group.start.retries == group.commit.retries == 2
 
 
 def test_a_member_neither_opens_nor_commits(dag: DAG) -> None:
@@ -163,6 +234,110 @@ def test_what_is_no_job_is_refused(dag: DAG) -> None:
             declare(EmptyOperator(task_id="empty"))
         with pytest.raises(ConfigurationError, match="a table has one writer"):
             declare(SparkSubmitOperator.partial(task_id="mapped").expand(application=["/a.py", "/b.py"]))
+
+
+def _within(declare: Callable[[], object]) -> None:
+    with TaskGroup("inner"):
+        declare()
+
+
+def _job_of(group_id: str, **options: Any) -> None:
+    with BarrierGroup(group_id, **options) as group:
+        group.job(SparkSubmitOperator(task_id="load", application="/a.py"), outlets=["shop.a"])
+
+
+_MAPPED: dict[str, Callable[[], object]] = {
+    "a barrier": lambda: _job_of("shopping"),
+    "a job": lambda: _job_of("shopping", member=True),
+    "a job in a group": lambda: _within(lambda: _job_of("shopping", member=True)),
+    "a start": lambda: StartBarrierOperator(task_id="one", topology="shopping", jobs=[]),
+    "a commit": lambda: _within(lambda: CommitBarrierOperator(task_id="one", topology="shopping")),
+    "an abort": lambda: AbortBarrierOperator(task_id="one", topology="shopping"),
+    "a delivery": lambda: DeliverOperator(task_id="one", topology="shopping", tables="shop.a", to=FileSink("/out")),
+}
+
+
+@pytest.mark.parametrize("what", _MAPPED)
+def test_what_runs_once_is_refused_in_a_mapped_group(dag: DAG, what: str) -> None:
+    """Of several instances the first would do the work, and the others take it for their own."""
+
+    @task_group
+    def each(country: str) -> None:
+        _MAPPED[what]()
+
+    with dag, pytest.raises(ConfigurationError, match="found it in the mapped task group each; a mapped task cannot"):
+        each.expand(country=["de", "fr"])
+
+
+def test_a_mapped_group_within_a_barriers_is_none_for_its_jobs(dag: DAG) -> None:
+    @task_group
+    def each(country: str) -> None:
+        group.job(epoch("load"), outlets=["shop.a"])
+
+    with (
+        dag,
+        pytest.raises(ConfigurationError, match=r"mapped task group shopping\.each; .* since a table has one writer"),
+        BarrierGroup("shopping") as group,
+    ):
+        each.expand(country=["de", "fr"])
+
+
+def test_a_job_that_was_put_into_a_mapped_group_later_does_not_run(dag: DAG) -> None:
+    with dag:
+        with BarrierGroup("shopping") as group:
+            load = group.job(epoch("load"), outlets=["shop.a"])
+
+        @task_group
+        def each(country: str) -> None:
+            pass
+
+        with each.expand(country=["de", "fr"]) as mapped:
+            mapped.add(load)
+    with pytest.raises(AirflowFailException, match="mapped task group each; a mapped task cannot be a job"):
+        type(load).execute.__wrapped__(load, {})
+
+
+def test_sensors_may_be_mapped(dag: DAG) -> None:
+    @task_group
+    def each(topology: str) -> BaseOperator:
+        return BarrierSensor(task_id="wait", topology=topology)
+
+    with dag:
+        each.expand(topology=["shopping", "selling"])
+    assert dag.task_ids == ["each.wait"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"outlets": "shop.a"}, r"job load: outlets: expected a list, found 'shop\.a'; put it in brackets"),
+        ({"inlets": "s3://in/shop/", "outlets": ["shop.a"]}, "job load: inlets: expected a list, found 's3"),
+        ({"outlets": Table("shop.a", "id BIGINT")}, "outlets: expected a list, found one Table;"),
+        (
+            {"inlets": Files("/in", schema="id BIGINT"), "outlets": ["shop.a"]},
+            "inlets: expected a list, found one Files;",
+        ),
+        ({"inlets": ["s3://in/shop/"], "outlets": ["shop.a"]}, r"a folder is read by a source: Files\('s3://in/shop/'"),
+    ],
+)
+def test_one_where_several_belong(dag: DAG, given: dict[str, Any], message: str) -> None:
+    with dag, pytest.raises(ConfigurationError, match=message), BarrierGroup("shop") as group:
+        group.job(epoch("load"), **given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "argument"),
+    [
+        (CommitBarrierOperator, "tables"),
+        (CompactTablesOperator, "tables"),
+        (ConsistentQueryOperator, "tables"),
+        *((ReviseOperator, each) for each in ("changed", "corrections", "reused", "recut")),
+    ],
+)
+def test_one_name_where_an_operator_takes_several(operator: Any, argument: str) -> None:
+    own = {ConsistentQueryOperator: {"sql": "SELECT 1"}, ReviseOperator: {"reason": "bad"}}.get(operator, {})
+    with pytest.raises(ConfigurationError, match=rf"{argument}: expected a list, found 'shop\.a'"):
+        operator(task_id="one", topology="shop", **{argument: "shop.a"}, **own)
 
 
 def test_a_job_after_the_block_of_its_group_is_refused(dag: DAG) -> None:

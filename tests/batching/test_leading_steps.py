@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG
@@ -127,7 +127,7 @@ def test_a_task_waits_while_its_leader_runs_and_adopts_its_work(shop: Shop, task
     def resumed_too_early(barrier_id: int) -> None:
         if barrier_id == 2:
             with pytest.raises(TaskDeferred) as led:
-                tasks.of(second).resume({"status": "reached"}, waits.value.kwargs["done"])
+                tasks.of(second).resume({"status": "reached"}, cast("BarrierTrigger", waits.value.trigger).kept["done"])
             trigger = led.value.trigger
             assert isinstance(trigger, BarrierTrigger)
             assert looks(trigger).event is None

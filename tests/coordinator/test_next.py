@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from airflow_barrier.coordinator.committing import Committed
-from airflow_barrier.coordinator.next import next_commit, next_opening
+from airflow_barrier.coordinator.next import Skip, next_commit, next_opening
 from airflow_barrier.coordinator.opening import Opened
 from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.waiting import Condition, Room, Wait
 from airflow_barrier.protocol.errors import NotProcessedError
+from airflow_barrier.protocol.states import BarrierState
 from tests.support.scheduling import Scheduled, run_at
 from tests.support.shop import FRAGMENT, MONDAY, Shop
 
@@ -32,6 +34,23 @@ def test_a_commit_whose_own_jobs_tables_are_missing_fails(embedded: Shop) -> Non
     embedded.process(barrier, "load", ROWS)
     with pytest.raises(NotProcessedError, match=r"user_item_amount \(job amount\).*clear these jobs' tasks"):
         next_commit(embedded.deployment, run_of_day(1), "shopping", Scheduled(), actor="test")
+
+
+def test_what_was_skipped_is_not_published(embedded: Shop) -> None:
+    """A check, too, which no table tells of; once the barrier is published there is nothing to refuse."""
+    for day in (1, 2):
+        embedded.process_all(embedded.open(day), ROWS)
+
+    def commit(day: int, **skipped: Any) -> Any:
+        return next_commit(embedded.deployment, run_of_day(day), "shopping", Scheduled(), actor="test", **skipped)
+
+    with pytest.raises(NotProcessedError, match=r"found skipped: check. Clear what .* barrier abort shopping 1$"):
+        commit(1, skipped=["check"])
+    assert embedded.deployment.meta.barriers.get("shopping", 1).state is BarrierState.PRECOMMIT
+    assert isinstance(commit(1), Committed)
+    assert isinstance(commit(1, skipped=["check"]), Committed)
+    assert isinstance(commit(2, skipped=["check"], gives_up=True), Skip)
+    assert embedded.deployment.meta.barriers.get("shopping", 2).state is BarrierState.ABORTED
 
 
 def test_a_commit_waits_for_barriers_before_it_and_for_other_dags(embedded: Shop) -> None:

@@ -209,8 +209,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",
     ),
     "only-unbegun-is-led": (f"{_META}test_leading.py::test_what_somebody_has_begun_is_not_for_the_taking",),
+    "once-in-a-run": ("tests/airflow/test_group.py::test_what_runs_once_is_refused_in_a_mapped_group",),
     "input-never-comes": (f"{_SHOP}test_behind.py::test_a_second_job_of_the_dag_follows_the_first",),
     "commit-has-its-own-tables": (f"{_SHOP}test_next.py::test_a_commit_whose_own_jobs_tables_are_missing_fails",),
+    "skipped-is-not-published": (f"{_SHOP}test_next.py::test_what_was_skipped_is_not_published",),
     "rendered-for-its-run": (f"{_SHOP}test_behind.py::test_what_is_rendered_for_one_run_is_no_other_barriers",),
     "new-attempt-fences": (f"{_META}test_attempts.py::test_a_clear_fences_what_was_under_way",),
     "one-live-attempt": (

@@ -91,7 +91,7 @@ def test_jobs_of_later_barriers_wait_for_their_own_tables_only(shop: Shop) -> No
     trigger = cast("BarrierTrigger", deferred.value.trigger)
     assert trigger.any_of
     assert [condition.tables for condition in trigger.conditions] == [(PRICE,)]
-    arguments = deferred.value.kwargs
+    reached = {"status": "reached", **trigger.kept}
     seventh = shop.open(6)
     assert seventh.predecessor == 6
     shop.process(seventh, "load", ROWS)
@@ -99,11 +99,11 @@ def test_jobs_of_later_barriers_wait_for_their_own_tables_only(shop: Shop) -> No
     shop.process(seventh, "amount", ROWS)
     shop.process(fifth, "price", ROWS)
     with pytest.raises(TaskDeferred) as deferred:
-        operator().resume(context(), {"status": "reached"}, **arguments)
+        operator().resume(context(), reached)
     assert "COMMIT" in str(cast("BarrierTrigger", deferred.value.trigger).conditions)
     shop.process(seventh, "price", ROWS)
     shop.commit(seventh)  # takes both before it along
-    assert operator().resume(context(), {"status": "reached"}, **arguments) == 6
+    assert operator().resume(context(), reached) == 6
     assert {table: files(shop, table) for table in COLUMNS} == {SHOPPING: 2, PRICE: 2, AMOUNT: 6}
     assert set(shop.main_totals().values()) == {6}
 
