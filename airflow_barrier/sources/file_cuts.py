@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from airflow_barrier.sources import bounded, file_formats
 from airflow_barrier.sources.file_formats import Layout, Span
 from airflow_barrier.sources.listing import Folder, LandedFile
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
+from airflow_barrier.sources.times import Times
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +69,7 @@ class EventTime:
 
     column: str
     layout: Layout
-    allowed_lateness: timedelta
-    idle_timeout: timedelta | None
+    times: Times
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,10 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
     listed = _listed(source, folder)
     seen = look(folder, by, unused(listed, request.used))
     start = request.start or {}
-    newest = max(
-        [one.span.newest for one in seen if one.span.newest] + _moments([start.get("newest")]),
-        default=None,
-    )
-    watermark = newest - by.allowed_lateness if newest else None
-    if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.idle_timeout):
+    known = [start.get("newest"), *(entry["newest"] for entry in start.get("held", ()))]
+    newest = by.times.newest([*_newest(source, folder, by, seen, request.now), *_moments(known)], request.now)
+    watermark = by.times.watermark(newest)
+    if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.times.idle_timeout):
         return _not_ready(source, folder, request, watermark, seen)
     due = [one for one in seen if one.span.oldest is None or one.span.oldest <= request.until]
     taken = _counted(folder, by, due, request.after)
@@ -170,8 +168,6 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
         after = (cut.start or {}).get("time")
         seen = _counted(folder, by, look(folder, by, there), datetime.fromisoformat(after) if after else None)
         kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
-        newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
-        end["newest"] = text_of(newest) if newest else None
         end["held"] = kept + _held(seen, until)
         end["late"] = sum(one.late for one in seen)
         end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
@@ -253,6 +249,36 @@ def look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[See
         )
 
     return _map(look_into, files)
+
+
+def _newest(
+    source: str, folder: Folder, by: EventTime, seen: Sequence[Seen], now: datetime
+) -> Iterator[datetime | None]:
+    """The newest event time of each file, and the one before what is of the future. Only files that hold such times
+    are read again.
+    """
+    future = by.times.future(now)
+    ahead = [one for one in seen if one.span.newest is not None and one.span.newest > future]
+    for one in islice(ahead, 1):
+        log.warning(
+            "source %s: %d files hold event times after %s, the first of which is %s. That is the future: these "
+            "records open no barrier, and are read once they are due",
+            source,
+            len(ahead),
+            future.isoformat(),
+            folder.url_of(one.file.path),
+        )
+    yield from (one.span.newest for one in seen)
+
+    def read(one: Seen) -> datetime | None:
+        path = folder.full(one.file.path)
+        return _tried(
+            lambda: file_formats.newest_up_to(folder.fs, path, by.layout, by.column, future),
+            by.layout,
+            lambda why: None,
+        )
+
+    yield from _map(read, ahead)
 
 
 def _counted(folder: Folder, by: EventTime, seen: Sequence[Seen], after: datetime | None) -> list[Seen]:

@@ -24,6 +24,7 @@ from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_o
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 from airflow_barrier.sources.roots import location_fault
+from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,8 +76,10 @@ class Files:
         - ``event_time``: a *record* belongs to the first barrier whose timestamp is not before its ``event_time`` and
           that was opened after its file had landed. The barrier opens once the watermark (the newest event time seen
           less ``allowed_lateness``) has reached its timestamp, or once nothing has landed for ``idle_timeout``. Records
-          without an event time belong to the epoch in which their file is first read. Text files that are early are
-          read through again by each cut: for a long history in CSV or JSON take ``path``.
+          without an event time belong to the epoch in which their file is first read. A record of more than
+          ``max_future_skew`` after the present opens no barrier, so that one wrong clock ends nothing; it is read once
+          it is due. Text files that are early are read through again by each cut: for a long history in CSV or JSON
+          take ``path``.
 
         What comes late goes into the epoch that is cut next, and the cut counts it (``late``: files, or records by
         event time). Nothing is dropped.
@@ -112,6 +115,7 @@ class Files:
     event_time: str | None = None
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
+    max_future_skew: timedelta = MAX_FUTURE_SKEW
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     ignore: Sequence[str] = ()
     # not the author's to say, and no part of the declaration: see `within`
@@ -138,6 +142,7 @@ class Files:
             "options": dict(self.options),
             # not where there is none: what was declared before there was such a setting stays as it was
             **({"ignore": list(self.ignore)} if self.ignore else {}),
+            **({"max_future_skew": skew.total_seconds()} if (skew := self.max_future_skew) != MAX_FUTURE_SKEW else {}),
         }
         return ExternalSource(self.name, self.kind, options)
 
@@ -149,6 +154,7 @@ class Files:
             name=declared.name,
             allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
             idle_timeout=timedelta(seconds=idle) if idle is not None else None,
+            max_future_skew=timedelta(seconds=options.pop("max_future_skew", MAX_FUTURE_SKEW.total_seconds())),
             **options,
         )
 
@@ -362,7 +368,8 @@ class Files:
     def _by_event_time(self) -> EventTime | None:
         if self.attribute_by != "event_time" or self.event_time is None:
             return None
-        return EventTime(self.event_time, self._layout, self.allowed_lateness, self.idle_timeout)
+        times = Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout)
+        return EventTime(self.event_time, self._layout, times)
 
     @cached_property
     def _event_time_type(self) -> str | None:

@@ -59,7 +59,7 @@ class Cutter:
             until=until,
             start=before.end if before else None,
             used=self._used,
-            now=now or until,
+            now=now or datetime.now(timezone.utc),
             catalog=self.catalog,
         )
 

@@ -257,6 +257,25 @@ def test_the_watermark_gates_the_timestamp(spark: SparkSession, tables: IcebergT
     assert barriers.cut(day(1), now=moment).end["newest"] == (day(1) + timedelta(hours=1)).isoformat()
 
 
+def test_a_wrong_clock_opens_no_barrier(
+    spark: SparkSession, tables: IcebergTables, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Outside(spark, tables, "id INT, at TIMESTAMP")
+    barriers = Cutter(IcebergTable(table.name, event_time="at"), tables)
+    # Spark's own last year, too
+    table.insert("(1, TIMESTAMP '2017-01-01 12:00:00+00:00')", "(2, TIMESTAMP '+294247-01-10 04:00:00+00:00')")
+    table.insert("(3, TIMESTAMP '2017-10-28 00:00:00+00:00')")
+    assert barriers.waits(day(1), now=day(1)).watermark == day(0.5)
+    assert caplog.text.count("holds event times after 2017-01-02T00:05:00+00:00, which is the future") == 2
+    table.insert("(4, TIMESTAMP '2017-01-02 06:00:00+00:00')", "(5, TIMESTAMP '2017-01-01 18:00:00+00:00')")
+    assert ids(barriers, spark, barriers.cut(day(1), now=day(1.5))) == [1, 5]
+    # what it left for later epochs opens none of them
+    assert barriers.waits(day(2), now=day(2)).watermark == day(1.25)
+    table.insert("(6, TIMESTAMP '2017-01-03 00:00:00+00:00')")
+    assert ids(barriers, spark, barriers.cut(day(2), now=day(2))) == [4, 6]
+    assert ids(barriers, spark, barriers.cut(day(300), now=day(300))) == [3]
+
+
 def test_event_times_that_are_not_to_be_had_are_an_error(spark: SparkSession, tables: IcebergTables) -> None:
     table = Outside(spark, tables, "id INT, at TIMESTAMP")
     spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ('write.metadata.metrics.column.at' = 'none')")
