@@ -35,11 +35,14 @@ Format = Literal["parquet", "csv", "json"]
 AttributeBy = Literal["mtime", "path", "event_time"]
 
 # What Spark is told whatever the session says, so that an epoch reads the same everywhere: nothing malformed, damaged
-# or missing is passed over, times without a zone are UTC, and folder names such as `date=…` add no columns.
+# or missing is passed over, times without a zone are UTC, dates are of today's calendar, and folder names such as
+# `date=…` add no columns.
 _READ_OPTIONS = {
     "mode": "FAILFAST",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
     "recursiveFileLookup": "true",
     "timeZone": "UTC",
 }

@@ -26,7 +26,7 @@ from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
-from tests.sources.landing import Cutter, day
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,10 +192,11 @@ def test_releasing_a_barrier_leaves_what_the_next_one_holds(spark: SparkSession,
 # --- by event time --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("column", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
 def test_by_event_time_each_record_is_read_once(spark_server: SparkServer, tables: IcebergTables, column: str) -> None:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     try:
         table = Outside(session, tables, f"id INT, at {column}")
         source = IcebergTable(table.name, event_time="at", idle_timeout=timedelta(0))
@@ -205,7 +206,7 @@ def test_by_event_time_each_record_is_read_once(spark_server: SparkServer, table
         def event(number: int, at: datetime | None) -> str:
             if at is None:
                 return f"({number}, CAST(NULL AS {column}))"
-            zone = "+00:00" if column == "TIMESTAMP" else ""
+            zone = "+00:00" if column == "TIMESTAMP_LTZ" else ""
             return f"({number}, {column} '{at:%Y-%m-%d %H:%M:%S.%f}{zone}')"
 
         edge = timedelta(microseconds=1)

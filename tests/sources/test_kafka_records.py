@@ -15,6 +15,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
+from tests.sources.landing import OTHER_MEANINGS
 from tests.sources.test_text_records import NESTED, READ_JSON, REFUSED_JSON, comparable
 from tests.support.kafka import Kafka
 
@@ -197,7 +198,8 @@ SIMPLE = {"format": "avro", "avro_schema": '{"type": "record", "name": "r", "fie
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     yield session
     stop_session(session)
 
