@@ -52,12 +52,15 @@ def cut_by_position(
     """
     taken: list[LandedFile] = []
     late = 0
-    for file in unused(_listed(source, folder), request.used):
+    listed = _listed(source, folder)
+    new = unused(listed, request.used)
+    for file in new:
         at = position(file)
         if at is None or at <= request.until:
             taken.append(file)
             late += at is not None and request.after is not None and at <= request.after
-    return _cut(source, request.after, request.until, taken, late=late)
+    more = _seen(source, folder, request, listed, new)
+    return _cut(source, request.after, request.until, taken, late=late, **more)
 
 
 # --- by the event times of records ----------------------------------------------------------------
@@ -88,7 +91,8 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
     A file that only holds early records is left for a later cut, so that a cut stays small whatever has landed.
     """
     listed = _listed(source, folder)
-    seen = look(folder, by, unused(listed, request.used))
+    new = unused(listed, request.used)
+    seen = look(folder, by, new)
     start = request.start or {}
     known = [start.get("newest"), *(entry["newest"] for entry in start.get("held", ()))]
     newest = by.times.newest([*_newest(source, folder, by, seen, request.now), *_moments(known)], request.now)
@@ -104,6 +108,7 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
         request.until,
         [one.file for one in taken],
         late=sum(one.late for one in taken),
+        **_seen(source, folder, request, listed, new),
         newest=text_of(newest) if newest else None,
         held=held + _held(taken, request.until),
         unread={one.file.path: one.unread for one in taken if one.unread},
@@ -209,6 +214,38 @@ def unused(listed: Sequence[LandedFile], used: Callable[[Sequence[str]], set[str
         for file in listed
         if file.path not in taken  # safety: used-files-are-left-out
     ]
+
+
+def _seen(
+    source: str, folder: Folder, request: CutRequest, listed: Sequence[LandedFile], new: Sequence[LandedFile]
+) -> dict[str, Any]:
+    """What a cut says of the files that earlier ones have used: ``seen``, when it looked at them, and ``overwritten``,
+    in words, which are others by then.
+
+    Those of the cut before are compared with it, and others with when it looked: what is told does not grow with
+    history, and each file is told once.
+    """
+    start = request.start or {}
+    cut_as = {entry["path"]: LandedFile.from_json(entry) for entry in start.get("files", ())}
+    since = datetime.fromisoformat(start["seen"]) if "seen" in start else request.now
+    unread = {file.path for file in new}
+    overwritten = [
+        file.path
+        for file in listed
+        if file.path not in unread
+        and (file != cut_as[file.path] if file.path in cut_as else since < file.modified <= request.now)
+    ]
+    seen = {"seen": text_of(request.now)}
+    if not overwritten:
+        return seen
+    told = (
+        f"{len(overwritten):,} files are not as they were when an epoch was cut of them, the first of which is "
+        f"{one_line(folder.url_of(overwritten[0]))}. No epoch reads them again: airflow-barrier revision plan "
+        f"{request.topology} --recut {source} with the days that they belong to takes them as they are now, and --file "
+        "replaces a day's rows"
+    )
+    log.warning("source %s: %s", source, told)
+    return {**seen, "overwritten": told}
 
 
 def _listed(source: str, folder: Folder) -> list[LandedFile]:

@@ -22,7 +22,7 @@ from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
-from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
 from airflow_barrier.sources.roots import location_fault
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
@@ -231,8 +231,10 @@ class Files:
         if wrong:
             raise SourceDataError(self._refusal(wrong))  # safety: files-as-they-were-cut
 
-    def lag(self, cut: Cut | None, now: datetime) -> None:
-        """None: a folder keeps its files."""
+    def lag(self, cut: Cut | None, now: datetime) -> Lag | None:
+        """None: a folder keeps its files. But it is told of those that were overwritten before the newest cut."""
+        told = cut.end.get("overwritten") if cut is not None else None
+        return Lag("files", "folder", 0, None, (), told) if told is not None else None
 
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
