@@ -46,7 +46,9 @@ class SparkType:
             return f"STRUCT<{', '.join(f'{quoted(part.name)}: {part.type}' for part in self.parts)}>"
         if self.parts:
             return f"{self.name}<{', '.join(str(part.type) for part in self.parts)}>"
-        return f"{self.name}({','.join(map(str, self.numbers))})" if self.numbers else self.name
+        # TIMESTAMP alone is what spark.sql.timestampType says
+        name = "TIMESTAMP_LTZ" if self.name == "TIMESTAMP" else self.name
+        return f"{name}({','.join(map(str, self.numbers))})" if self.numbers else name
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def literal(text: str) -> str:
 def timestamp_literal(moment: datetime, zoned: bool) -> str:
     """A moment in Spark's SQL, the same in every session time zone. Not ``zoned``: a TIMESTAMP_NTZ, in UTC."""
     text = moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
-    return f"TIMESTAMP '{text}+00:00'" if zoned else f"TIMESTAMP_NTZ '{text}'"
+    return f"TIMESTAMP_LTZ '{text}+00:00'" if zoned else f"TIMESTAMP_NTZ '{text}'"
 
 
 class _Parser:

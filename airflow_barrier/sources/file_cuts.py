@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from airflow_barrier.sources import bounded, file_formats
 from airflow_barrier.sources.file_formats import Layout, Span
 from airflow_barrier.sources.listing import Folder, LandedFile
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
+from airflow_barrier.sources.times import Times
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,15 @@ def cut_by_position(
     """
     taken: list[LandedFile] = []
     late = 0
-    for file in unused(_listed(source, folder), request.used):
+    listed = _listed(source, folder)
+    new = unused(listed, request.used)
+    for file in new:
         at = position(file)
         if at is None or at <= request.until:
             taken.append(file)
             late += at is not None and request.after is not None and at <= request.after
-    return _cut(source, request.after, request.until, taken, late=late)
+    more = _seen(source, folder, request, listed, new)
+    return _cut(source, request.after, request.until, taken, late=late, **more)
 
 
 # --- by the event times of records ----------------------------------------------------------------
@@ -68,8 +72,7 @@ class EventTime:
 
     column: str
     layout: Layout
-    allowed_lateness: timedelta
-    idle_timeout: timedelta | None
+    times: Times
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,13 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
     A file that only holds early records is left for a later cut, so that a cut stays small whatever has landed.
     """
     listed = _listed(source, folder)
-    seen = look(folder, by, unused(listed, request.used))
+    new = unused(listed, request.used)
+    seen = look(folder, by, new)
     start = request.start or {}
-    newest = max(
-        [one.span.newest for one in seen if one.span.newest] + _moments([start.get("newest")]),
-        default=None,
-    )
-    watermark = newest - by.allowed_lateness if newest else None
-    if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.idle_timeout):
+    known = [start.get("newest"), *(entry["newest"] for entry in start.get("held", ()))]
+    newest = by.times.newest([*_newest(source, folder, by, seen, request.now), *_moments(known)], request.now)
+    watermark = by.times.watermark(newest)
+    if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.times.idle_timeout):
         return _not_ready(source, folder, request, watermark, seen)
     due = [one for one in seen if one.span.oldest is None or one.span.oldest <= request.until]
     taken = _counted(folder, by, due, request.after)
@@ -106,6 +108,7 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
         request.until,
         [one.file for one in taken],
         late=sum(one.late for one in taken),
+        **_seen(source, folder, request, listed, new),
         newest=text_of(newest) if newest else None,
         held=held + _held(taken, request.until),
         unread={one.file.path: one.unread for one in taken if one.unread},
@@ -170,8 +173,6 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
         after = (cut.start or {}).get("time")
         seen = _counted(folder, by, look(folder, by, there), datetime.fromisoformat(after) if after else None)
         kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
-        newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
-        end["newest"] = text_of(newest) if newest else None
         end["held"] = kept + _held(seen, until)
         end["late"] = sum(one.late for one in seen)
         end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
@@ -215,6 +216,38 @@ def unused(listed: Sequence[LandedFile], used: Callable[[Sequence[str]], set[str
     ]
 
 
+def _seen(
+    source: str, folder: Folder, request: CutRequest, listed: Sequence[LandedFile], new: Sequence[LandedFile]
+) -> dict[str, Any]:
+    """What a cut says of the files that earlier ones have used: ``seen``, when it looked at them, and ``overwritten``,
+    in words, which are others by then.
+
+    Those of the cut before are compared with it, and others with when it looked: what is told does not grow with
+    history, and each file is told once.
+    """
+    start = request.start or {}
+    cut_as = {entry["path"]: LandedFile.from_json(entry) for entry in start.get("files", ())}
+    since = datetime.fromisoformat(start["seen"]) if "seen" in start else request.now
+    unread = {file.path for file in new}
+    overwritten = [
+        file.path
+        for file in listed
+        if file.path not in unread
+        and (file != cut_as[file.path] if file.path in cut_as else since < file.modified <= request.now)
+    ]
+    seen = {"seen": text_of(request.now)}
+    if not overwritten:
+        return seen
+    told = (
+        f"{len(overwritten):,} files are not as they were when an epoch was cut of them, the first of which is "
+        f"{one_line(folder.url_of(overwritten[0]))}. No epoch reads them again: airflow-barrier revision plan "
+        f"{request.topology} --recut {source} with the days that they belong to takes them as they are now, and --file "
+        "replaces a day's rows"
+    )
+    log.warning("source %s: %s", source, told)
+    return {**seen, "overwritten": told}
+
+
 def _listed(source: str, folder: Folder) -> list[LandedFile]:
     """What lies in the folder. Nobody hears otherwise of what is left out, so the log says it."""
     listing = folder.listing()
@@ -253,6 +286,36 @@ def look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[See
         )
 
     return _map(look_into, files)
+
+
+def _newest(
+    source: str, folder: Folder, by: EventTime, seen: Sequence[Seen], now: datetime
+) -> Iterator[datetime | None]:
+    """The newest event time of each file, and the one before what is of the future. Only files that hold such times
+    are read again.
+    """
+    future = by.times.future(now)
+    ahead = [one for one in seen if one.span.newest is not None and one.span.newest > future]
+    for one in islice(ahead, 1):
+        log.warning(
+            "source %s: %d files hold event times after %s, the first of which is %s. That is the future: these "
+            "records open no barrier, and are read once they are due",
+            source,
+            len(ahead),
+            future.isoformat(),
+            folder.url_of(one.file.path),
+        )
+    yield from (one.span.newest for one in seen)
+
+    def read(one: Seen) -> datetime | None:
+        path = folder.full(one.file.path)
+        return _tried(
+            lambda: file_formats.newest_up_to(folder.fs, path, by.layout, by.column, future),
+            by.layout,
+            lambda why: None,
+        )
+
+    yield from _map(read, ahead)
 
 
 def _counted(folder: Folder, by: EventTime, seen: Sequence[Seen], after: datetime | None) -> list[Seen]:

@@ -22,6 +22,8 @@ from airflow_barrier.sources.csv_dialect import CsvDialect
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: The first and the last moment that Python knows, which no barrier is beyond. Spark knows others.
+YEARS = (datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc))
 # positions of a first line that are spelled out
 _MOST_VALUES = 50
 
@@ -202,6 +204,31 @@ def span(fs: Any, path: str, layout: Layout, column: str) -> Span:
     return Span(min(oldest, default=None), max(newest, default=None))
 
 
+def newest_up_to(fs: Any, path: str, layout: Layout, column: str, moment: datetime) -> datetime | None:
+    """The newest event time in the file that is not after ``moment``. Raises what a damaged file raises."""
+    return _newest(_parts(fs, path, layout, column), moment)
+
+
+def newest_up_to_parquet(file: Any, column: str, moment: datetime) -> datetime | None:
+    """:func:`newest_up_to` of a Parquet file that is open already."""
+    with _open(file) as parquet:
+        return _newest(_parquet_parts(parquet, column), moment)
+
+
+def _newest(parts: Iterator[_Part], moment: datetime) -> datetime | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: list[datetime | None] = []
+    for part in parts:
+        if part.span is not None and part.span.newest is not None and part.span.newest <= moment:
+            found.append(part.span.newest)
+        elif part.span is None or part.span.oldest is None or part.span.oldest <= moment:
+            for moments in part.moments():
+                found.append(pc.max(moments.filter(pc.less_equal(moments, pa.scalar(moment, moments.type)))).as_py())
+    return max((each for each in found if each is not None), default=None)
+
+
 def count_late(fs: Any, path: str, layout: Layout, column: str, after: datetime) -> int:
     """How many records of the file have an event time up to ``after``. Raises what a damaged file raises."""
     return _late(_parts(fs, path, layout, column), after)
@@ -209,10 +236,14 @@ def count_late(fs: Any, path: str, layout: Layout, column: str, after: datetime)
 
 def count_late_parquet(file: Any, column: str, after: datetime) -> int:
     """:func:`count_late` of a Parquet file that is open already."""
+    with _open(file) as parquet:
+        return _late(_parquet_parts(parquet, column), after)
+
+
+def _open(file: Any) -> Any:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
-        return _late(_parquet_parts(parquet, column), after)
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
 def _late(parts: Iterator[_Part], after: datetime) -> int:
@@ -257,19 +288,30 @@ def _parquet_parts(file: Any, column: str) -> Iterator[_Part]:
         )
     leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == column)
     for group in range(file.num_row_groups):
-        statistics = file.metadata.row_group(group).column(leaf).statistics
-        known = None
-        if statistics is not None and statistics.has_min_max and isinstance(statistics.min, datetime):
-            known = Span(_aware(statistics.min), _aware(statistics.max))
+        known = _known(file.metadata.row_group(group).column(leaf).statistics)
         yield _Part(known, partial(_group_moments, file, group, column))
+
+
+def _known(statistics: Any) -> Span | None:
+    if statistics is None or not statistics.has_min_max:
+        return None
+    try:
+        bounds = statistics.min, statistics.max
+    except OverflowError:  # a year that Python does not have
+        return None
+    return Span(_aware(bounds[0]), _aware(bounds[1])) if isinstance(bounds[0], datetime) else None
 
 
 def _group_moments(file: Any, group: int, column: str) -> Iterator[Any]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     utc = pa.timestamp("us", "UTC")
+    first, last = (pa.scalar(moment, utc) for moment in YEARS)
     for values in bounded.parquet_batches(file, group, column):
-        yield values.cast(utc)
+        moments = values.cast(utc)
+        moments = pc.if_else(pc.less(moments, first), first, moments)
+        yield pc.if_else(pc.greater(moments, last), last, moments)
 
 
 def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]:

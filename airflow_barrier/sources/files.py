@@ -22,8 +22,9 @@ from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
-from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
 from airflow_barrier.sources.roots import location_fault
+from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,11 +35,14 @@ Format = Literal["parquet", "csv", "json"]
 AttributeBy = Literal["mtime", "path", "event_time"]
 
 # What Spark is told whatever the session says, so that an epoch reads the same everywhere: nothing malformed, damaged
-# or missing is passed over, times without a zone are UTC, and folder names such as `date=…` add no columns.
+# or missing is passed over, times without a zone are UTC, dates are of today's calendar, and folder names such as
+# `date=…` add no columns.
 _READ_OPTIONS = {
     "mode": "FAILFAST",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
     "recursiveFileLookup": "true",
     "timeZone": "UTC",
 }
@@ -75,8 +79,10 @@ class Files:
         - ``event_time``: a *record* belongs to the first barrier whose timestamp is not before its ``event_time`` and
           that was opened after its file had landed. The barrier opens once the watermark (the newest event time seen
           less ``allowed_lateness``) has reached its timestamp, or once nothing has landed for ``idle_timeout``. Records
-          without an event time belong to the epoch in which their file is first read. Text files that are early are
-          read through again by each cut: for a long history in CSV or JSON take ``path``.
+          without an event time belong to the epoch in which their file is first read. A record of more than
+          ``max_future_skew`` after the present opens no barrier, so that one wrong clock ends nothing; it is read once
+          it is due. Text files that are early are read through again by each cut: for a long history in CSV or JSON
+          take ``path``.
 
         What comes late goes into the epoch that is cut next, and the cut counts it (``late``: files, or records by
         event time). Nothing is dropped.
@@ -112,6 +118,7 @@ class Files:
     event_time: str | None = None
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
+    max_future_skew: timedelta = MAX_FUTURE_SKEW
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     ignore: Sequence[str] = ()
     # not the author's to say, and no part of the declaration: see `within`
@@ -138,6 +145,7 @@ class Files:
             "options": dict(self.options),
             # not where there is none: what was declared before there was such a setting stays as it was
             **({"ignore": list(self.ignore)} if self.ignore else {}),
+            **({"max_future_skew": skew.total_seconds()} if (skew := self.max_future_skew) != MAX_FUTURE_SKEW else {}),
         }
         return ExternalSource(self.name, self.kind, options)
 
@@ -149,6 +157,7 @@ class Files:
             name=declared.name,
             allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
             idle_timeout=timedelta(seconds=idle) if idle is not None else None,
+            max_future_skew=timedelta(seconds=options.pop("max_future_skew", MAX_FUTURE_SKEW.total_seconds())),
             **options,
         )
 
@@ -222,8 +231,10 @@ class Files:
         if wrong:
             raise SourceDataError(self._refusal(wrong))  # safety: files-as-they-were-cut
 
-    def lag(self, cut: Cut | None, now: datetime) -> None:
-        """None: a folder keeps its files."""
+    def lag(self, cut: Cut | None, now: datetime) -> Lag | None:
+        """None: a folder keeps its files. But it is told of those that were overwritten before the newest cut."""
+        told = cut.end.get("overwritten") if cut is not None else None
+        return Lag("files", "folder", 0, None, (), told) if told is not None else None
 
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
@@ -362,7 +373,8 @@ class Files:
     def _by_event_time(self) -> EventTime | None:
         if self.attribute_by != "event_time" or self.event_time is None:
             return None
-        return EventTime(self.event_time, self._layout, self.allowed_lateness, self.idle_timeout)
+        times = Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout)
+        return EventTime(self.event_time, self._layout, times)
 
     @cached_property
     def _event_time_type(self) -> str | None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.sources.file_formats import Span, count_late_parquet
+from airflow_barrier.sources.file_formats import YEARS, Span, count_late_parquet, newest_up_to_parquet
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+log = logging.getLogger(__name__)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FIRST, _LAST = ((moment - _EPOCH) // timedelta(microseconds=1) for moment in YEARS)
 
 
 def main_at(table: Table, moment: datetime) -> Snapshot | None:
@@ -119,6 +123,25 @@ class EventTimes:
             ),
         )
 
+    def newest(self, arrivals: Sequence[Arrival], future: datetime) -> Iterator[datetime | None]:
+        """The newest event time of each data file, and the one before what is after ``future``. Only files that hold
+        such times are read.
+        """
+        for file in (file for arrival in arrivals for file in arrival.files):
+            span = self._span(file)
+            yield span.newest
+            if span.newest is None or span.newest <= future:
+                continue
+            log.warning(
+                "source %s: data file %s holds event times after %s, which is the future: these records open no "
+                "barrier, and are read once they are due",
+                self._source,
+                file.file_path,
+                future.isoformat(),
+            )
+            with self._table.io.new_input(file.file_path).open() as data:
+                yield newest_up_to_parquet(data, self._column, future)
+
     def count_late(self, arrival: Arrival, after: datetime) -> int:
         """How many of its records have an event time up to ``after``. Only files that hold both kinds are read."""
         late = 0
@@ -171,7 +194,7 @@ class EventTimes:
         if raw is None:
             return None
         micros: Any = from_bytes(self._type, raw)
-        return _EPOCH + timedelta(microseconds=micros)
+        return _EPOCH + timedelta(microseconds=min(max(micros, _FIRST), _LAST))
 
     def _nulls(self, file: DataFile) -> int:
         return (file.null_value_counts or {}).get(self._field.field_id, 0)

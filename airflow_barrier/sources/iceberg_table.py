@@ -15,6 +15,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
+from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -41,7 +42,9 @@ class IcebergTable:
         first barrier whose timestamp is not before its event time and that was opened after it was committed. The
         barrier opens once the watermark (the newest event time seen less ``allowed_lateness``) has reached its
         timestamp, or once nothing has been committed for ``idle_timeout``. What comes late goes into the epoch that is
-        cut next, and the cut counts it (``late``). Records without an event time go with the commit they came in.
+        cut next, and the cut counts it (``late``). Records without an event time go with the commit they came in. A
+        record of more than ``max_future_skew`` after the present opens no barrier, so that one wrong clock ends
+        nothing; it is read once it is due.
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -59,6 +62,7 @@ class IcebergTable:
     event_time: str | None = None
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
+    max_future_skew: timedelta = MAX_FUTURE_SKEW
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -85,6 +89,7 @@ class IcebergTable:
             "event_time": self.event_time,
             "allowed_lateness": self.allowed_lateness.total_seconds(),
             "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
+            **({"max_future_skew": skew.total_seconds()} if (skew := self.max_future_skew) != MAX_FUTURE_SKEW else {}),
         }
         return ExternalSource(self.name, self.kind, options)
 
@@ -96,6 +101,7 @@ class IcebergTable:
             name=declared.name,
             allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
             idle_timeout=timedelta(seconds=idle) if idle is not None else None,
+            max_future_skew=timedelta(seconds=options.pop("max_future_skew", MAX_FUTURE_SKEW.total_seconds())),
             **options,
         )
 
@@ -263,11 +269,16 @@ class IcebergTable:
         there = table.current_snapshot()
         new = chain(table, there, start)
         arrivals = times.arrivals(new, from_nothing=start is None)
-        seen = [arrival.span.newest for arrival in arrivals if arrival.span.newest is not None]
-        if before.get("newest"):
-            seen.append(datetime.fromisoformat(before["newest"]))
-        newest = max(seen, default=None)
-        watermark = newest - self.allowed_lateness if newest else None
+        ends = Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout)
+        known = [before.get("newest"), *before.get("held", {}).values()]
+        newest = ends.newest(
+            [
+                *times.newest(arrivals, ends.future(request.now)),
+                *(datetime.fromisoformat(moment) for moment in known if moment),
+            ],
+            request.now,
+        )
+        watermark = ends.watermark(newest)
         if (watermark is None or watermark < request.until) and not self._idle(there, request.now):
             return NotReady(
                 self.name,

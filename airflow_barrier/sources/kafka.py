@@ -18,6 +18,7 @@ from airflow_barrier.sources import kafka_settings
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
+from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +96,7 @@ class Kafka:
     attribute_by: AttributeBy = "offset"
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
-    max_future_skew: timedelta = timedelta(minutes=5)
+    max_future_skew: timedelta = MAX_FUTURE_SKEW
     fail_on_data_loss: bool = True
     dead_letters: str | None = None
     # not the author's to say, and no part of the declaration: see `within`
@@ -211,8 +212,8 @@ class Kafka:
 
         times = {
             "offset": None,
-            "timestamp": kafka_cuts.Times(self.max_future_skew),
-            "event_time": kafka_cuts.Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout),
+            "timestamp": Times(self.max_future_skew),
+            "event_time": Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout),
         }[self.attribute_by]
         if times and times.lateness is not None and isinstance(request.already, datetime):
             raise ConfigurationError(
@@ -340,7 +341,7 @@ class Kafka:
 
 #: What Spark's connector reads, where there is nothing to be read.
 _COLUMNS = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 

@@ -19,6 +19,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.kafka_log import Log, Offset, millis
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
+from airflow_barrier.sources.times import Times
 
 log = logging.getLogger(__name__)
 
@@ -28,20 +29,6 @@ _OF_THE_START = ("time", "topic_id", "offsets", "held")
 #: Records of one partition that are looked through for the first one that is later than an epoch, where brokers
 #: cannot tell since one of a time to come stands before it.
 _MOST_LOOKED_AT = 100_000
-
-
-@dataclass(frozen=True)
-class Times:
-    """How the records' timestamps end an epoch.
-
-    ``max_future_skew``: records that are later than that after the present end none, since their clocks are wrong.
-    ``lateness``: by event time, how much later than the barrier a partition has to be before the barrier opens; None:
-    it is not waited for. ``idle_timeout``: nor is a partition whose newest record is older than that (None: it is).
-    """
-
-    max_future_skew: timedelta
-    lateness: timedelta | None = None
-    idle_timeout: timedelta | None = None
 
 
 def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> Cut | NotReady:
@@ -58,7 +45,7 @@ def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> C
     offsets = {partition: end.offset for partition, end in ends.items()}
     held: dict[str, Any] = {}
     if times is not None:
-        future = request.now + times.max_future_skew
+        future = times.future(request.now)
         lateness = times.lateness or timedelta(0)
         found = _ends(topic, _Later(request.until + lateness, future), begin, offsets)
         if times.lateness is not None:

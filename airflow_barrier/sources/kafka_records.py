@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.ddl import Column, literal, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.sources.avro_types import as_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -210,7 +211,15 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
     from airflow_barrier.sources.text_values import wrong_as
 
     end = secrets.token_bytes(16)
-    found = records.selectExpr("*", f"{_from_avro(form, end)} AS record")
+    written = {number: as_written(_avro_record("", text), form.avro) for number, text in form.writer_schemas.items()}
+    found = records.selectExpr(
+        "*", f"{_from_avro(form, end, {each: was for each, (was, _) in written.items()})} AS record"
+    )
+    if any(schema != form.avro for schema, _ in written.values()):
+        declared = records.selectExpr(f"{_from_avro(replace(form, writer_schemas={}), end, {})} AS record").schema[
+            "record"
+        ]
+        found = found.withColumn("record", found["record"].cast(_nullable(declared.dataType)))
     ids = [f"X'00{number:08x}'" for number in form.writer_schemas]
     known, unread = f"substring(value, 1, 5) IN ({', '.join(ids)})", f"record.{_END} IS NULL"
     if ids:
@@ -219,6 +228,11 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
         wrong = {
             "NOT startswith(value, X'00') OR length(value) < 5": literal("bytes that begin with no schema's id"),
             f"NOT {known}": number,
+            **{
+                f"startswith(value, X'00{each:08x}')": literal(f"a schema of another meaning, by which {other}")
+                for each, (_, other) in written.items()
+                if other is not None
+            },
             unread: literal("bytes that are none by their writer's schema, or a schema that does not become this one"),
         }
     else:
@@ -240,7 +254,18 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
     return found, wrong_as("a record of the Avro schema", f"CASE {cases} END"), values
 
 
-def _from_avro(form: RecordFormat, end: bytes) -> str:
+def _nullable(kind: DataType) -> DataType:
+    """The type without what may not be NULL, as which nothing can be cast."""
+    from pyspark.sql.types import StructType
+
+    def without(part: dict[str, Any]) -> dict[str, Any]:
+        return part | {name: True for name in ("nullable", "containsNull", "valueContainsNull") if name in part}
+
+    return StructType.fromJson(json.loads(kind.json(), object_hook=without))
+
+
+def _from_avro(form: RecordFormat, end: bytes, readers: Mapping[int, Mapping[str, Any]]) -> str:
+    """``readers``: as which schemas what was written by those of an id is read."""
     kind = {"type": "fixed", "name": "end", "namespace": "airflow_barrier", "size": len(end)}
 
     def ended(schema: Mapping[str, Any]) -> str:
@@ -255,7 +280,7 @@ def _from_avro(form: RecordFormat, end: bytes) -> str:
         return read("value", form.avro)
     cases = " ".join(
         f"WHEN X'00{number:08x}' THEN "
-        + read("substring(value, 6)", _avro_record("", schema), f"'avroSchema', {ended(form.avro)}")
+        + read("substring(value, 6)", _avro_record("", schema), f"'avroSchema', {ended(readers[number])}")
         for number, schema in form.writer_schemas.items()
     )
     return f"CASE substring(value, 1, 5) {cases} END"

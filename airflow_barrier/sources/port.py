@@ -78,7 +78,7 @@ class Lag:
     each ``called`` so, such as `partition`.
 
     ``retention``: how long the source keeps a record, None: for ever, or it is not known. ``note``: what could not be
-    found out, and why.
+    found out, and why, or what of it nobody reads.
     """
 
     unit: str

@@ -119,13 +119,13 @@ class Values:
         if name == "DATE":
             return f"CASE WHEN {text} RLIKE {literal(_DATE)} THEN try_cast({text} AS DATE) END"
         if name == "TIMESTAMP_NTZ":
-            return f"CASE WHEN {text} RLIKE {literal(_LOCAL_TIME)} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
+            return f"CASE WHEN {text} RLIKE {literal(_LOCAL_TIME)} THEN try_cast({text} AS {declared}) END"
         if name == "TIMESTAMP":
             # this much of the end is what a date lacks, and a time without a zone or seconds
             utc = f"concat({text}, substr('T00:00:00Z', least(length({text}) - 9, 10)))"
             return (
-                f"CASE WHEN {text} RLIKE {literal(_ZONED_TIME)} THEN try_cast({text} AS TIMESTAMP) "
-                f"WHEN {text} RLIKE {literal(_LOCAL_TIME)} THEN try_cast({utc} AS TIMESTAMP) END"
+                f"CASE WHEN {text} RLIKE {literal(_ZONED_TIME)} THEN try_cast({text} AS {declared}) "
+                f"WHEN {text} RLIKE {literal(_LOCAL_TIME)} THEN try_cast({utc} AS {declared}) END"
             )
         return f"try_cast({text} AS {name})"
 

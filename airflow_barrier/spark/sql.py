@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.ddl import timestamp_literal
 from airflow_barrier.spark._statement import Token, check, tokens_of
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.views import view_of
@@ -74,5 +75,5 @@ def _relation(epoch: Epoch, kind: str, name: str) -> DataFrame:
 
 def _literal(moment: datetime | None) -> str:
     if moment is None:
-        return "CAST(NULL AS TIMESTAMP)"
-    return f"TIMESTAMP '{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+        return "CAST(NULL AS TIMESTAMP_LTZ)"
+    return timestamp_literal(moment, zoned=True)

@@ -180,6 +180,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
     "up-to-the-last-stable-offset": (f"{_OFFSETS}an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets",),
+    "the-future-ends-no-epoch": ("tests/sources/test_file_event_time.py::test_a_wrong_clock_opens_no_barrier",),
     "no-offsets-are-skipped": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
     "lag-of-the-same-topic": (
         "tests/sources/test_kafka_lag.py::test_what_is_gone_is_counted_and_another_topic_is_told",

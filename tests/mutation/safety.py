@@ -83,6 +83,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "used-files-are-left-out": "A file that a cut has used is in no later one.",
         "files-as-they-were-cut": "Files are read only as they were cut.",
         "up-to-the-last-stable-offset": "A cut of a topic ends before each transaction that is open.",
+        "the-future-ends-no-epoch": "A record of a clock that is wrong opens no barrier.",
         "no-offsets-are-skipped": "Offsets that are gone before a cut are skipped only where a person said so.",
         "offsets-as-they-were-cut": "Those of a cut that are gone stop its readers.",
         "lag-of-the-same-topic": "How far behind a topic is read is told only of the topic that was cut.",

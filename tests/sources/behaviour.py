@@ -26,7 +26,7 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import Source
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.connect import connect_session, stop_session
-from tests.sources.landing import Cutter
+from tests.sources.landing import OTHER_MEANINGS, Cutter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,8 @@ class Behaviour:
     @pytest.fixture
     def session(self, spark_server: SparkServer) -> Iterator[SparkSession]:
         session = connect_session(spark_server.url)
-        session.conf.set("spark.sql.session.timeZone", "America/New_York")
+        for name, value in OTHER_MEANINGS.items():
+            session.conf.set(name, value)
         yield session
         stop_session(session)
 

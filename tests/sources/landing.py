@@ -16,6 +16,18 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.port import CutRequest, NotReady, Source
 
 DAY = timedelta(days=1)
+#: All in a Spark session that could change what a record says, set to what changes it.
+OTHER_MEANINGS = {
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInRead": "LEGACY",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+}
 T0 = datetime(2017, 1, 1, tzinfo=timezone.utc)
 
 
@@ -59,7 +71,7 @@ class Cutter:
             until=until,
             start=before.end if before else None,
             used=self._used,
-            now=now or until,
+            now=now or datetime.now(timezone.utc),
             catalog=self.catalog,
         )
 

@@ -149,7 +149,7 @@ def test_what_the_check_lets_pass_spark_reads_and_changes_nothing(spark: SparkSe
     assert row.asDict() == {name: text for name, (_, _, text) in columns.items()}
 
 
-@pytest.mark.parametrize("written", [("a INT", pa.array([1])), ("a TIMESTAMP", pa.array([1], pa.timestamp("ns")))])
+@pytest.mark.parametrize("written", [("a INT", pa.array([1])), ("a TIMESTAMP_LTZ", pa.array([1], pa.timestamp("ns")))])
 def test_what_spark_would_refuse_the_check_refuses_first(tmp_path: Path, written: tuple[str, pa.Array]) -> None:
     ddl, values = written
     land_parquet(tmp_path / "a.parquet", {"a": values})
@@ -182,7 +182,7 @@ def test_a_schema_is_written_as_spark_reads_it() -> None:
         "a: long, `b``c` struct<x: array<dec>, `y z` map<string,timestamp_ltz>> NOT NULL COMMENT 'it, is', d numeric(3)"
     )
     assert ddl_of(parse_ddl(ddl)) == (
-        "`a` BIGINT, `b``c` STRUCT<`x`: ARRAY<DECIMAL(10,0)>, `y z`: MAP<STRING, TIMESTAMP>>, `d` DECIMAL(3,0)"
+        "`a` BIGINT, `b``c` STRUCT<`x`: ARRAY<DECIMAL(10,0)>, `y z`: MAP<STRING, TIMESTAMP_LTZ>>, `d` DECIMAL(3,0)"
     )
 
 

@@ -12,7 +12,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.path_dates import PathDate
-from tests.sources.landing import Cutter, day, land, touch
+from tests.sources.landing import DAY, Cutter, day, land, touch
 
 SCHEMA = "userId BIGINT, amount INT"
 
@@ -39,6 +39,34 @@ def test_a_late_file_goes_into_the_current_epoch_and_is_counted(tmp_path: Path) 
     land(tmp_path / "b.csv", "1,1\n", day(1.5))
     second = barriers.cut(day(2))
     assert (second.items, second.end["late"]) == (("b.csv", "copied.csv"), 1)
+
+
+@pytest.mark.parametrize("by", ["mtime", "event_time"])
+def test_a_file_that_was_overwritten_is_told_once(tmp_path: Path, by: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"attribute_by": by, **({"event_time": "at", "idle_timeout": DAY * 0} if by == "event_time" else {})}
+    source = Files(str(tmp_path), name="in", format="csv", schema="id INT, at TIMESTAMP", **settings)  # type: ignore[arg-type]
+    barriers = Cutter(source)
+    for name in ("a", "b", "c"):
+        land(tmp_path / name, "1,2017-01-01\n", day(0.5))
+    barriers.cut(day(1), now=day(1))
+    land(tmp_path / "a", "1,2017-01-01\n2,2017-01-01\n", day(1.5))
+    second = barriers.cut(day(2), now=day(2))
+    assert second.items == ()
+    told = (
+        f"1 files are not as they were when an epoch was cut of them, the first of which is {(tmp_path / 'a').as_uri()}"
+        ". No epoch reads them again: airflow-barrier revision plan shopping --recut in with the days that they belong "
+        "to takes them as they are now, and --file replaces a day's rows"
+    )
+    assert caplog.text.count(f"source in: {told}") == 1
+    lag = source.lag(second, day(2))
+    assert lag is not None, "status says it"
+    assert (lag.behind, lag.note) == (0, told)
+    third = barriers.cut(day(3), now=day(3))
+    assert ("overwritten" in third.end, source.lag(third, day(3))) == (False, None)
+    land(tmp_path / "c", "", day(3.5))  # truncated, long after
+    assert "/c. No epoch" in barriers.cut(day(4), now=day(4)).end["overwritten"]
+    (tmp_path / "b").unlink()  # who moves away what was read is told nothing
+    assert "overwritten" not in barriers.cut(day(5), now=day(5)).end
 
 
 def test_the_files_of_an_aborted_barrier_join_the_next(tmp_path: Path) -> None:

@@ -148,6 +148,53 @@ def test_the_watermark_gates_the_timestamp(tmp_path: Path) -> None:
     assert barriers.waits(day(2)).watermark == day(1)
 
 
+@pytest.mark.parametrize("form", ["parquet", "without statistics", "csv", "json"])
+def test_a_wrong_clock_opens_no_barrier(tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture) -> None:
+    def land_them(name: str, *times: float) -> None:
+        path = tmp_path / name
+        if form in ("csv", "json"):
+            line = "1,{}" if form == "csv" else '{{"id": 1, "at": "{}"}}'
+            land(path, "".join(line.format(day(time).isoformat()) + "\n" for time in times))
+        else:
+            land_events(path, [day(time) for time in times], write_statistics=form == "parquet")
+
+    barriers = Cutter(by_event_time(tmp_path, format=form if form in ("csv", "json") else "parquet"))
+    land_them("a", 0.1, 300)
+    waits = barriers.waits(day(1), now=day(1))
+    assert waits.watermark == day(0.1)
+    assert "1 files hold event times after 2017-01-02T00:05:00+00:00" in caplog.text
+    assert caplog.text.count(f"the first of which is {(tmp_path / 'a').as_uri()}. That is the future") == 1
+    land_them("b", 301)
+    assert barriers.waits(day(1), now=day(1)).watermark == day(0.1)
+    land_them("c", 1.1, 0.2)
+    first = barriers.cut(day(1), now=day(1.2))
+    assert (first.items, first.end["newest"]) == (("a", "c"), day(1.1).isoformat())
+    # what it left for later epochs opens none of them, and what a release before this one remembered neither
+    first.end["newest"] = day(300).isoformat()
+    assert barriers.waits(day(1.15), now=day(1.2)).watermark == day(1.1)
+    land_them("d", 2)
+    assert barriers.cut(day(2), now=day(2)).items == ("d",)
+    # the present has come: they are due, each once
+    last = barriers.cut(day(300), now=day(300))
+    assert (last.items, [reading.files for reading in barriers.source.readings(last, day(2), day(300))]) == (  # type: ignore[attr-defined]
+        (),
+        [("a",)],
+    )
+    assert barriers.cut(day(301), now=day(301)).items == ("b",)
+
+
+def test_a_clock_may_be_wrong_by_more_years_than_python_has(tmp_path: Path) -> None:
+    year_20000 = pa.scalar(569_000_000_000_000_000, UTC_US)
+    times = pa.array([day(0.5), None, year_20000], UTC_US)
+    land_parquet(tmp_path / "a.parquet", {"id": [1, 2, 3], "at": times})
+    barriers = Cutter(by_event_time(tmp_path))
+    assert barriers.waits(day(1), now=day(1)).watermark == day(0.5)
+    land_events(tmp_path / "b.parquet", [day(1)])
+    cut = barriers.cut(day(1), now=day(1))
+    assert (cut.items, cut.end["unread"]) == (("a.parquet", "b.parquet"), {})
+    assert [entry["path"] for entry in cut.end["held"]] == ["a.parquet"]
+
+
 def test_an_idle_source_does_not_hold_the_barrier(tmp_path: Path) -> None:
     barriers = Cutter(by_event_time(tmp_path, idle_timeout=timedelta(hours=6)))
     land_events(tmp_path / "a.parquet", [day(0.5)], modified=day(1))

@@ -20,7 +20,7 @@ from airflow_barrier.sources.spark_errors import source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
-from tests.sources.landing import Cutter, day, land, land_parquet
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day, land, land_parquet
 from tests.support.epochs import AMOUNT, shopping_barriers
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ SCHEMA = "userId BIGINT, price DECIMAL(10,2), at TIMESTAMP"
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """A session with everything set that could change what a file says."""
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    session.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     yield session
     stop_session(session)
 
@@ -72,6 +71,18 @@ def test_parquet(session: SparkSession, tmp_path: Path) -> None:
     cut = Cutter(source).cut(day(1))
     source.check(cut)
     assert rows(load(session, source, cut, None, day(1))) == EXPECTED
+
+
+@pytest.mark.parametrize("int96", [False, True])
+def test_times_of_long_ago(session: SparkSession, tmp_path: Path, int96: bool) -> None:
+    long_ago = datetime(1500, 1, 1, tzinfo=timezone.utc)
+    columns = {"at": pa.array([long_ago], pa.timestamp("us", "UTC")), "days": pa.array([[long_ago.date()]])}
+    land_parquet(tmp_path / "a.parquet", columns, use_deprecated_int96_timestamps=int96)
+    source = Files(str(tmp_path), schema="at TIMESTAMP, days ARRAY<DATE>")
+    frame = load(session, source, Cutter(source).cut(day(1)), None, day(1))
+    assert frame.schema.simpleString() == "struct<at:timestamp,days:array<date>>"
+    (row,) = frame.selectExpr("unix_micros(at) AS at", "days").collect()
+    assert (row.at, row.days) == (micros(long_ago), [long_ago.date()])
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -26,7 +26,7 @@ from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
-from tests.sources.landing import Cutter, day
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,10 +192,11 @@ def test_releasing_a_barrier_leaves_what_the_next_one_holds(spark: SparkSession,
 # --- by event time --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("column", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
 def test_by_event_time_each_record_is_read_once(spark_server: SparkServer, tables: IcebergTables, column: str) -> None:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     try:
         table = Outside(session, tables, f"id INT, at {column}")
         source = IcebergTable(table.name, event_time="at", idle_timeout=timedelta(0))
@@ -205,7 +206,7 @@ def test_by_event_time_each_record_is_read_once(spark_server: SparkServer, table
         def event(number: int, at: datetime | None) -> str:
             if at is None:
                 return f"({number}, CAST(NULL AS {column}))"
-            zone = "+00:00" if column == "TIMESTAMP" else ""
+            zone = "+00:00" if column == "TIMESTAMP_LTZ" else ""
             return f"({number}, {column} '{at:%Y-%m-%d %H:%M:%S.%f}{zone}')"
 
         edge = timedelta(microseconds=1)
@@ -255,6 +256,25 @@ def test_the_watermark_gates_the_timestamp(spark: SparkSession, tables: IcebergT
     barriers.abort()
     moment = table.insert("(2, TIMESTAMP '2017-01-02 01:00:00+00:00')")
     assert barriers.cut(day(1), now=moment).end["newest"] == (day(1) + timedelta(hours=1)).isoformat()
+
+
+def test_a_wrong_clock_opens_no_barrier(
+    spark: SparkSession, tables: IcebergTables, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Outside(spark, tables, "id INT, at TIMESTAMP")
+    barriers = Cutter(IcebergTable(table.name, event_time="at"), tables)
+    # Spark's own last year, too
+    table.insert("(1, TIMESTAMP '2017-01-01 12:00:00+00:00')", "(2, TIMESTAMP '+294247-01-10 04:00:00+00:00')")
+    table.insert("(3, TIMESTAMP '2017-10-28 00:00:00+00:00')")
+    assert barriers.waits(day(1), now=day(1)).watermark == day(0.5)
+    assert caplog.text.count("holds event times after 2017-01-02T00:05:00+00:00, which is the future") == 2
+    table.insert("(4, TIMESTAMP '2017-01-02 06:00:00+00:00')", "(5, TIMESTAMP '2017-01-01 18:00:00+00:00')")
+    assert ids(barriers, spark, barriers.cut(day(1), now=day(1.5))) == [1, 5]
+    # what it left for later epochs opens none of them
+    assert barriers.waits(day(2), now=day(2)).watermark == day(1.25)
+    table.insert("(6, TIMESTAMP '2017-01-03 00:00:00+00:00')")
+    assert ids(barriers, spark, barriers.cut(day(2), now=day(2))) == [4, 6]
+    assert ids(barriers, spark, barriers.cut(day(300), now=day(300))) == [3]
 
 
 def test_event_times_that_are_not_to_be_had_are_an_error(spark: SparkSession, tables: IcebergTables) -> None:

@@ -16,7 +16,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.spark.connect import connect_session, stop_session
-from tests.sources.landing import Cutter, day
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker
 
@@ -34,7 +34,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     yield session
     stop_session(session)
 

@@ -15,6 +15,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
+from tests.sources.landing import OTHER_MEANINGS
 from tests.sources.test_text_records import NESTED, READ_JSON, REFUSED_JSON, comparable
 from tests.support.kafka import Kafka
 
@@ -197,7 +198,8 @@ SIMPLE = {"format": "avro", "avro_schema": '{"type": "record", "name": "r", "fie
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     yield session
     stop_session(session)
 
@@ -516,6 +518,79 @@ def test_avro_that_begins_with_the_id_of_its_schema(session: SparkSession, kafka
         )
     )
     assert RecordFormat(**stored) == form
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def money(precision: int, scale: int) -> dict[str, Any]:
+    return logical("bytes", "decimal", precision=precision, scale=scale)
+
+
+MILLIS, MICROS = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
+CENTS = b"\x04\x00\xfa"  # 250
+NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001
+NOON_MILLIS, NOON_MICROS = long(1_767_268_800_000), long(1_767_268_800_000_000)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "expected"),
+    [
+        (money(10, 2), money(10, 2), CENTS, Decimal("2.50")),
+        (money(10, 2), money(12, 3), CENTS, Decimal("2.500")),
+        (["null", money(10, 2)], ["null", money(11, 3)], long(1) + CENTS, Decimal("2.500")),
+        (money(10, 2), ["null", money(11, 3)], CENTS, Decimal("2.500")),
+        (
+            {"type": "array", "items": money(10, 2)},
+            {"type": "array", "items": money(12, 3)},
+            long(1) + CENTS + long(0),
+            [Decimal("2.500")],
+        ),
+        (
+            {"type": "map", "values": ["null", MILLIS]},
+            {"type": "map", "values": ["null", MICROS]},
+            long(1) + text("k") + long(1) + NOON_MILLIS + long(0),
+            {"k": NOON},
+        ),
+        (MILLIS, MICROS, NOON_MILLIS, NOON),
+        (MICROS, MILLIS, NOON_MICROS, NOON),
+        (logical("string", "uuid"), "string", text("x"), "x"),
+        (money(10, 2), money(10, 3), CENTS, "a is decimal(10,2), and decimal(10,3) here"),
+        (money(10, 3), money(12, 2), CENTS, "a is decimal(10,3), and decimal(12,2) here"),
+        (money(10, 2), "bytes", CENTS, "a is decimal(10,2), and of no logical type here"),
+        ("long", MILLIS, NOON_MILLIS, "a is of no logical type, and timestamp-millis here"),
+        ("int", logical("int", "date"), long(1), "a is of no logical type, and date here"),
+        (logical("int", "time-millis"), logical("long", "time-micros"), long(1), "time-millis, and time-micros here"),
+        (
+            logical("long", "local-timestamp-millis"),
+            MILLIS,
+            NOON_MILLIS,
+            "local-timestamp-millis, and timestamp-millis",
+        ),
+        (logical("long", "timestamp-nanos"), MICROS, NOON_MICROS, "timestamp-nanos, and timestamp-micros here"),
+    ],
+)
+def test_logical_types_of_writers(
+    session: SparkSession, kafka: Kafka, writer: Any, reader: Any, value: bytes, expected: Any
+) -> None:
+    def schema(kind: Any) -> str:
+        return json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]})
+
+    form = RecordFormat("avro", avro_schema=schema(reader), writer_schemas={1: schema(writer), 2: schema(reader)})
+    topic = kafka.topic()
+    kafka.send(topic, {"value": b"\0\0\0\0\x01" + value})
+    frame = read(session, kafka, topic)
+    alone = decoded(frame, RecordFormat("avro", avro_schema=schema(reader)), WHAT)
+    assert decoded(frame, form, WHAT).schema.simpleString() == alone.schema.simpleString()
+    (letter,) = [row.reason for row in broken(frame, form, WHAT).collect()] or [None]
+    if isinstance(expected, str) and letter is not None:
+        assert "expected a record of the Avro schema, found a schema of another meaning, by which " in letter
+        assert expected in letter
+    else:
+        assert letter is None
+        (row,) = decoded(frame, form, WHAT).collect()
+        assert plain(row.a) == plain(expected)
 
 
 def test_binary_is_what_is_there(session: SparkSession, kafka: Kafka) -> None:

@@ -19,7 +19,7 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
-from tests.sources.landing import Cutter, day, land
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day, land
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +115,12 @@ REFUSED_CSV: list[Case] = [
     ("a BOOLEAN", "1\n", {}, "expected a BOOLEAN, found neither true nor false"),
     ("a DATE", "2017-01-31T10:00:00\n", {}, "expected a DATE, found another form than 2017-01-31, or no such day"),
     ("a DATE", "2017-02-30\n", {}, "no such day"),
-    ("a TIMESTAMP", "10:00\n", {}, "expected a TIMESTAMP, found another form than 2017-01-31T10:00:00.123456+01:00"),
+    (
+        "a TIMESTAMP",
+        "10:00\n",
+        {},
+        "expected a TIMESTAMP_LTZ, found another form than 2017-01-31T10:00:00.123456+01:00",
+    ),
     ("a TIMESTAMP", "2017-01-01T10:00:00.1234567Z\n", {}, "another form"),
     ("a TIMESTAMP", "1483228800\n", {}, "another form"),
     ("a TIMESTAMP_NTZ", "2017-01-01T10:00:00Z\n", {}, "without a zone"),
@@ -158,7 +163,8 @@ REFUSED_JSON: list[Case] = [
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
     yield session
     stop_session(session)
 

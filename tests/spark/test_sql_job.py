@@ -77,7 +77,7 @@ def test_names_are_quoted_and_undeclared_tables_named(session: SparkSession, bar
     rendered = SqlJob("INSERT INTO {target:shop.user_item_amount} SELECT {previous_timestamp}").render(epoch)
     target = epoch.target(AMOUNT)
     assert target.startswith("`lake`.`shop`.`user_item_amount`.`branch_barrier_shopping_b1_r0_a")
-    assert rendered == f"INSERT INTO {target} SELECT CAST(NULL AS TIMESTAMP)"
+    assert rendered == f"INSERT INTO {target} SELECT CAST(NULL AS TIMESTAMP_LTZ)"
     with pytest.raises(UndeclaredTableError, match=r"shop\.products"):
         SqlJob("INSERT INTO {target:shop.user_item_amount} SELECT * FROM {read:shop.products}").render(epoch)
     with pytest.raises(UndeclaredTableError, match=r"shop\.shopping` x"):
