@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -28,8 +29,8 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
     TargetChangedError,
 )
-from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
-from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
+from airflow_barrier.sinks._postgresql_rows import Part, csv_of, find_refused, has_rows, left_out, named
+from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of, unlogged
 from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ _NAME = "airflow_barrier"
 _CONNECT, _LOCK, _IDLE = 10, 30, 600
 #: What a connection's extra may say about the way to the server.
 _EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
-_STAGE, _FORMER = sql.Identifier("airflow_barrier_stage"), sql.Identifier("airflow_barrier_former")
+#: SQLSTATEs of what the server cannot do, or is not told rightly, whatever the rows are.
+_OF_NO_ROW = ("0A", "42", "XX")
+#: Tables of a transaction: changes to merge, and what they are told by where a target is compared with its table.
+_STAGE, _ROWS, _FORMER = (sql.Identifier(f"airflow_barrier_{name}") for name in ("stage", "rows", "former"))
 
 
 class PostgreSQLChannel:
@@ -76,6 +80,7 @@ class PostgreSQLChannel:
                 # a standby's ledger may lack what was delivered
                 target_session_attrs="read-write",
                 application_name=_NAME,
+                client_encoding="UTF8",
                 autocommit=True,
                 prepare_threshold=None,  # behind a pooler the next transaction may be another session's
                 **extra,
@@ -121,11 +126,12 @@ class PostgreSQLChannel:
             """
             SELECT to_regclass(%(name)s) IS NOT NULL,
                 coalesce(has_table_privilege(to_regclass(%(name)s), 'SELECT, INSERT, UPDATE'), false),
-                (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s)
+                (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s),
+                (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass(%(name)s))
             """,
             {"name": f"{_quoted(schema)}.{_quoted(name)}", "schema": schema},
         ).fetchone()
-        there, usable, may_make = row or (False, False, None)
+        there, usable, may_make, is_unlogged = row or (False, False, None, False)
         if may_make is None:
             raise SinkRefusedError(
                 f"{self}: expected schema {schema} for the ledger in {self._where}, found none; create it, or name "
@@ -136,6 +142,10 @@ class PostgreSQLChannel:
             raise SinkRefusedError(
                 f"{self}: expected that {self._credentials.login} may keep the ledger {schema}.{name}, found no right "
                 f"to; grant {lacking}"
+            )
+        if is_unlogged:
+            raise SinkRefusedError(  # safety: logged-as-the-ledger
+                unlogged(f"{self}: ledger {schema}.{name}", self._ledger.as_string(connection))
             )
 
     # --- the ledger -------------------------------------------------------------------------------
@@ -360,7 +370,7 @@ class PostgreSQLChannel:
         except TargetChangedError:
             self._check_newest(delivery)
             raise
-        except (errors.DataError, errors.IntegrityError) as error:
+        except psycopg.Error as error:  # the row's: what is not, `_transaction` has made errors of ours of
             self._check_newest(delivery)
             raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
@@ -368,15 +378,15 @@ class PostgreSQLChannel:
     def _apply(
         self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, delivery: Delivery
     ) -> Counts:
-        if delivery.former is not None:
-            return self._compare(connection, target, rows, delivery.former[target.table])
-        if delivery.whole or delivery.rows is Rows.APPENDS:
-            columns = target.columns_of(rows.schema.names)
-            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
-        if not has_rows(rows):
-            return Counts()
         columns = target.columns_of(rows.schema.names)
-        self._stage(connection, target, rows, _STAGE, [CHANGE])
+        if delivery.former is not None:
+            self._stage_differences(connection, target, rows, delivery.former[target.table])
+        elif delivery.whole or delivery.rows is Rows.APPENDS:
+            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
+        elif has_rows(rows):
+            self._stage(connection, target, rows, _STAGE, [CHANGE])
+        else:
+            return Counts()
         staged = dict(
             connection.execute(
                 sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1").format(
@@ -389,29 +399,23 @@ class PostgreSQLChannel:
             wanted = staged.get(change, 0)
             done[change] = connection.execute(statement).rowcount if wanted else 0
             if done[change] != wanted:
-                raise self._target_changed(
-                    connection, target, change, wanted, done[change]
-                )  # safety: applied-as-staged
+                raise self._not_as_staged(connection, target, change, wanted, done[change])  # safety: applied-as-staged
         connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
         return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
 
-    def _compare(
+    def _stage_differences(
         self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, former: RowBatches
-    ) -> Counts:
-        """Change what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
+    ) -> None:
+        """Stage what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
         if not target.key:
             raise SinkRefusedError(
                 f"{self}: expected a key, by which {target} is compared with its table, found none: the sink gets what "
                 "was appended. Empty the target by hand, and declare the sink under another name"
             )
-        columns = target.columns_of(rows.schema.names)
-        self._stage(connection, target, rows, _STAGE)
+        self._stage(connection, target, rows, _ROWS)
         self._stage(connection, target, former, _FORMER)
-        deleted, updated, inserted = (
-            connection.execute(statement).rowcount for statement in target.compare(_STAGE, _FORMER, columns)
-        )
-        connection.execute(sql.SQL("DROP TABLE {}, {}").format(_STAGE, _FORMER))
-        return Counts(inserted, updated, deleted)
+        connection.execute(target.differences(_STAGE, _ROWS, _FORMER, target.columns_of(rows.schema.names)))
+        connection.execute(sql.SQL("DROP TABLE {}, {}").format(_ROWS, _FORMER))
 
     def _stage(
         self,
@@ -481,15 +485,17 @@ class PostgreSQLChannel:
 
     # --- what went wrong --------------------------------------------------------------------------
 
-    def _target_changed(
+    def _not_as_staged(
         self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
-    ) -> TargetChangedError:
-        key = connection.execute(target.unmatched(_STAGE, change)).fetchone()
-        example = "" if key is None else f", for instance {named(target.key, key)}"
+    ) -> TargetChangedError | errors.DataError:
+        key = None if change == INSERT else connection.execute(target.unmatched(_STAGE, change)).fetchone()
+        if key is None:  # nothing is amiss but what the target did
+            return left_out()
         return TargetChangedError(
-            f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there{example}; others "
-            "have changed rows that were delivered. Put them back as they were, or have the target compared with the "
-            f"table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} --reason ..."
+            f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there, for instance "
+            f"{named(target.key, key)}; others have changed rows that were delivered. Put them back as they were, or "
+            f"have the target compared with the table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} "
+            "--reason ..."
         )
 
     def _blamed(self, error: psycopg.Error) -> Target | None:
@@ -499,39 +505,35 @@ class PostgreSQLChannel:
 
     def _row_refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> RowRefusedError:
         """The error once more, naming the row."""
-        said, detail = _line(error), error.diag.message_detail
-        refused = self._refused(target, delivery.tables[target.table])
-        if refused is not None:
+        said, detail = _of_a_row(error), error.diag.message_detail
+        if detail is not None and detail.startswith("Key "):
+            said = f"{said}: {detail.rstrip('.')}"
+        elif (refused := self._refused(error, target, delivery)) is not None:
             said = f"{said}, in the row with {named(list(refused), list(refused.values()))}"
-        elif detail is not None and detail.startswith("Key "):
-            said = f"{said}: {detail}"
         return RowRefusedError(
             f"{self}: expected {target} to take every row of {delivery.position} of {target.table}, found one that it "
-            f"refuses: {said}. Nothing of this barrier was delivered. Widen the column or drop the constraint, or "
-            "correct the row by a revision; then clear the task"
+            f"refuses: {said}. Nothing of this barrier was delivered. Widen the column, drop the constraint or the "
+            "trigger, or correct the row by a revision; then clear the task"
         )
 
-    def _refused(self, target: Target, rows: RowBatches) -> dict[str, Any] | None:
-        """The key, or else all columns, of the row that the server refuses: it is given fewer and fewer, for nothing.
+    def _refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> dict[str, Any] | None:
+        """The key, or else all columns, of the row that the target refuses: it is given fewer and fewer, for nothing.
 
         None: each row by itself is fine, and which one collides with which the server has said.
         """
         with self._transaction(keep=False) as connection:
-            connection.execute(
-                sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING CONSTRAINTS INCLUDING DEFAULTS)").format(
-                    _STAGE, target.name
-                )
-            )
 
             def is_refused(batch: pa.RecordBatch) -> bool:
+                former = delivery.former and {target.table: Part(batch.slice(0, 0))}  # all else stays
                 try:
                     with connection.transaction():
-                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch], target.arrays)
-                except (errors.DataError, errors.IntegrityError):
-                    return True
+                        self._apply(connection, target, Part(batch), replace(delivery, former=former))
+                        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                except psycopg.Error as found:
+                    return isinstance(found, type(error))
                 return False
 
-            row = find_refused(rows, is_refused)
+            row = find_refused(delivery.tables[target.table], is_refused)
         return row if row is None or not target.key else {column: row[column] for column in target.key}
 
     @contextmanager
@@ -547,27 +549,17 @@ class PostgreSQLChannel:
                 connection.execute(
                     "SELECT set_config('lock_timeout', %s, true), "
                     "set_config('idle_in_transaction_session_timeout', %s, true), "
-                    "set_config('TimeZone', 'UTC', true), set_config('application_name', %s, true)",
+                    "set_config('application_name', %s, true), set_config('TimeZone', 'UTC', true), "
+                    # what COPY is sent; without the second, a NULL in an array is a text
+                    "set_config('client_encoding', 'UTF8', true), set_config('array_nulls', 'on', true), "
+                    # or COMMIT is answered before it is durable; the others are stronger
+                    "set_config('synchronous_commit', "
+                    "replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
                     (f"{_LOCK}s", f"{_IDLE}s", self._application),
                 )
                 yield connection
-        except errors.LockNotAvailable as error:
-            raise SinkUnavailableError(
-                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
-                f"{self._holders()}; it is waited for again by the next try"
-            ) from None
-        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-            raise SinkUnavailableError(
-                f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
-                f"{_line(error)}; nothing was delivered, and the next try does it again"
-            ) from None
-        except errors.InsufficientPrivilege as error:
-            raise SinkRefusedError(
-                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
-                "grant it"
-            ) from None
-        except psycopg.OperationalError as error:
-            raise self._unavailable(_line(error)) from None
+        except psycopg.Error as error:
+            raise self._ours(error) from None
         except BarrierError:
             raise
         except Exception as error:
@@ -576,6 +568,35 @@ class PostgreSQLChannel:
             if not connection.closed:
                 raise
             raise self._unavailable("the end of the session") from error
+
+    def _ours(self, error: psycopg.Error) -> Exception:
+        """The error in our words, or as it is if it is about a row."""
+        if _is_raised(error) or isinstance(error, errors.ProgramLimitExceeded):  # a value too long for an index
+            return error
+        if isinstance(error, errors.LockNotAvailable):
+            return SinkUnavailableError(
+                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
+                f"{self._holders()}; it is waited for again by the next try"
+            )
+        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+            return SinkUnavailableError(
+                f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
+                f"{_line(error)}; nothing was delivered, and the next try does it again"
+            )
+        if isinstance(error, errors.InsufficientPrivilege):
+            return SinkRefusedError(
+                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
+                "grant it"
+            )
+        assert self._connection is not None
+        if isinstance(error, psycopg.OperationalError) or self._connection.closed:
+            return self._unavailable(_line(error))
+        if (error.sqlstate or "").startswith(_OF_NO_ROW):
+            return SinkRefusedError(
+                f"{self}: expected the database to do what a delivery takes, found: {_line(error)}; nothing was "
+                "delivered. Mend that, then clear the task"
+            )
+        return error
 
     def _unavailable(self, found: str) -> SinkUnavailableError:
         return SinkUnavailableError(
@@ -609,7 +630,11 @@ def copy(
     rows: Iterable[pa.RecordBatch],
     arrays: Container[str],
 ) -> int:
-    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there."""
+    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there.
+
+    Raises DataError, as for a row that is refused, if not all of them arrived.
+    """
+    sent = 0
     with connection.cursor() as cursor:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             name, sql.SQL(", ").join(map(sql.Identifier, columns))
@@ -617,11 +642,27 @@ def copy(
         with cursor.copy(statement) as stream:
             for batch in rows:
                 stream.write(csv_of(batch, arrays))
-        return cursor.rowcount
+                sent += batch.num_rows
+        if cursor.rowcount != sent:
+            raise left_out()  # safety: loaded-as-sent
+    return sent
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _of_a_row(error: psycopg.Error) -> str:
+    """What the server says of a row, without the row: it quotes values behind a colon, and who raises it, anywhere."""
+    primary = error.diag.message_primary
+    if _is_raised(error):
+        return f"{type(error).__name__} ({error.sqlstate}), which a trigger raises; what it says is in the server's log"
+    return str(error) if primary is None else primary.partition(":")[0]
+
+
+def _is_raised(error: psycopg.Error) -> bool:
+    """Whether a trigger's RAISE said so, in whatever words and by whatever SQLSTATE."""
+    return error.diag.source_function == "exec_stmt_raise"
 
 
 def _line(error: psycopg.Error) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 from psycopg import errors
 
-from airflow_barrier.protocol.deliveries import CHANGE, DELETE
 from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values
 from airflow_barrier.sinks.port import RowBatches
 
@@ -79,20 +79,35 @@ def has_rows(rows: RowBatches) -> bool:
     return any(batch.num_rows for batch in rows)
 
 
+@dataclass(frozen=True)
+class Part:
+    """:class:`~airflow_barrier.sinks.port.RowBatches` of one batch."""
+
+    batch: pa.RecordBatch
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.batch.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield self.batch
+
+
 def find_refused(rows: RowBatches, is_refused: Callable[[pa.RecordBatch], bool]) -> dict[str, Any] | None:
     """The first row, by its columns, that is refused by itself; None: none is."""
     for batch in rows:
-        if CHANGE in batch.schema.names:  # of a row that goes only the key is there
-            import pyarrow.compute as pc
-
-            batch = batch.filter(pc.not_equal(batch.column(CHANGE), DELETE)).drop_columns([CHANGE])
+        while batch.num_rows > 1:
+            middle = batch.num_rows // 2
+            batch = next(filter(is_refused, (batch.slice(0, middle), batch.slice(middle))), batch.slice(0, 0))
         if batch.num_rows and is_refused(batch):
-            while batch.num_rows > 1:
-                half = batch.slice(0, batch.num_rows // 2)
-                batch = half if is_refused(half) else batch.slice(half.num_rows)
             row: dict[str, Any] = batch.to_pylist()[0]
             return row
     return None
+
+
+def left_out() -> errors.DataError:
+    """The error that stands for one of the server's, which says nothing of rows that it takes and does not keep."""
+    return errors.DataError("a trigger or rule of the target left it out")
 
 
 def named(columns: Sequence[str], values: Sequence[Any]) -> str:

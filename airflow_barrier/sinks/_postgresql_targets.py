@@ -57,23 +57,19 @@ class Target:
             "stage": stage,
             "same": self._same_key(),
             "columns": self.select(columns),
+            "set": sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in columns
+            ),
             "key": sql.SQL(", ").join(self._key_columns("s")),
         }
         yield (
             DELETE,
             sql.SQL("DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}").format(of=_of(DELETE), **parts),
         )
-        others = [column for column in columns if column not in {self.columns[key] for key in self.key}]
-        if others:
-            parts["set"] = sql.SQL(", ").join(
-                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in others
-            )
-            yield (
-                UPDATE,
-                sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}").format(
-                    of=_of(UPDATE), **parts
-                ),
-            )
+        yield (
+            UPDATE,
+            sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}").format(of=_of(UPDATE), **parts),
+        )
         yield (
             INSERT,
             sql.SQL(
@@ -81,36 +77,36 @@ class Target:
             ).format(of=_of(INSERT), **parts),
         )
 
-    def compare(
-        self, stage: sql.Identifier, former: sql.Identifier, columns: Sequence[str]
-    ) -> tuple[sql.Composed, sql.Composed, sql.Composed]:
-        """What deletes, updates and inserts so that the target holds all staged rows, beside rows of others."""
-        parts: dict[str, sql.Composable] = {
-            "target": self.name,
-            "stage": stage,
-            "former": former,
-            "same": self._same_key(),
-            "same_former": self._same_key("f"),
-            "columns": self.select(columns),
-            "ours": sql.SQL(", ").join(self._compared("s", column) for column in columns),
-            "theirs": sql.SQL(", ").join(self._compared("t", column) for column in columns),
-            "set": sql.SQL(", ").join(
-                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in columns
-            ),
-            "key": sql.SQL(", ").join(self._key_columns("s")),
-        }
-        return (
-            sql.SQL(
-                "DELETE FROM {target} t USING {former} f WHERE {same_former} "
-                "AND NOT EXISTS (SELECT FROM {stage} s WHERE {same})"
-            ).format(**parts),
-            sql.SQL(
-                "UPDATE {target} t SET {set} FROM {stage} s WHERE {same} AND ({theirs}) IS DISTINCT FROM ({ours})"
-            ).format(**parts),
-            sql.SQL(
-                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s "
-                "WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same}) ORDER BY {key}"
-            ).format(**parts),
+    def differences(
+        self, stage: sql.Identifier, rows: sql.Identifier, former: sql.Identifier, columns: Sequence[str]
+    ) -> sql.Composed:
+        """What stages the changes after which the target holds all ``rows``, beside rows of others."""
+        return sql.SQL(
+            """
+            CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS
+            SELECT {insert}::text AS {change}, {of_row} FROM {rows} s
+            WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same})
+            UNION ALL
+            SELECT {update}, {of_row} FROM {rows} s JOIN {target} t ON {same}
+            WHERE ({theirs}) IS DISTINCT FROM ({ours})
+            UNION ALL
+            SELECT {delete}, {of_target} FROM {target} t
+            WHERE EXISTS (SELECT FROM {former} s WHERE {same}) AND NOT EXISTS (SELECT FROM {rows} s WHERE {same})
+            """
+        ).format(
+            stage=stage,
+            rows=rows,
+            former=former,
+            target=self.name,
+            change=sql.Identifier(CHANGE),
+            same=self._same_key(),
+            of_row=sql.SQL(", ").join(sql.Identifier("s", column) for column in columns),
+            of_target=sql.SQL(", ").join(sql.Identifier("t", column) for column in columns),
+            ours=sql.SQL(", ").join(self._compared("s", column) for column in columns),
+            theirs=sql.SQL(", ").join(self._compared("t", column) for column in columns),
+            insert=sql.Literal(INSERT),
+            update=sql.Literal(UPDATE),
+            delete=sql.Literal(DELETE),
         )
 
     def unmatched(self, stage: sql.Identifier, change: str) -> sql.Composed:
@@ -137,8 +133,8 @@ class Target:
     def _key_columns(self, of: str) -> list[sql.Identifier]:
         return [sql.Identifier(of, self.columns[key]) for key in self.key]
 
-    def _same_key(self, of: str = "s") -> sql.Composed:
-        pairs = zip(self._key_columns("t"), self._key_columns(of), strict=True)
+    def _same_key(self) -> sql.Composed:
+        pairs = zip(self._key_columns("t"), self._key_columns("s"), strict=True)
         return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(one, other) for one, other in pairs)
 
 
@@ -151,6 +147,14 @@ def parts_of(name: str) -> tuple[str, str]:
     """Schema and name of a declared table."""
     schema, _, table = name.partition(".")
     return schema, table
+
+
+def unlogged(here: str, name: str) -> str:
+    """What is wrong with a table that a crash of the server empties, while what was delivered is remembered."""
+    return (
+        f"{here}: expected a table that outlives a crash of the server, found {name} unlogged; ALTER TABLE {name} SET "
+        "LOGGED"
+    )
 
 
 def find_target(
@@ -171,19 +175,34 @@ def find_target(
     row = connection.execute(
         """
         SELECT c.oid, c.relkind::text, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'INSERT'),
-            has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE')
+            has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'),
+            row_security_active(c.oid), has_database_privilege(current_database(), 'TEMPORARY'),
+            (SELECT p.oid::regclass::text FROM pg_class p WHERE p.relpersistence = 'u'
+                AND (p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf)) LIMIT 1)
         FROM pg_class c WHERE c.oid = to_regclass(%s)
         """,
         (name,),
     ).fetchone()
     if row is None:
         raise SinkRefusedError(f"{here}: expected a table, found none; create it:\n{_create(name, schema, key)}")
-    oid, kind, *rights = row
+    oid, kind, *rights, hides_rows, may_stage, of_no_log = row
     if kind not in ("r", "p"):
         raise SinkRefusedError(f"{here}: expected a table, found another kind of relation ({kind}); name a table")
     wanted = ("SELECT", "INSERT", "UPDATE", "DELETE") if keyed else ("SELECT", "INSERT")
     if lacking := [right for right, there in zip(wanted, rights, strict=False) if not there]:
         raise SinkRefusedError(f"{here}: expected the right to change its rows, found none; grant {', '.join(lacking)}")
+    if not may_stage:
+        raise SinkRefusedError(
+            f"{here}: expected the right to stage changes in a temporary table, found none; grant TEMPORARY on the "
+            "database"
+        )
+    if of_no_log:
+        raise SinkRefusedError(unlogged(here, of_no_log))  # safety: logged-as-the-ledger
+    if hides_rows:
+        raise SinkRefusedError(
+            f"{here}: expected to see and to write every row, found row level security that holds for the login, by "
+            "which PostgreSQL takes no COPY; deliver with a role that has BYPASSRLS"
+        )
     columns, kinds = _match(connection, here, oid, schema)
     found_key = _key(connection, here, oid, columns, schema, key) if keyed else ()
     return Target(table, target, oid, columns, kinds, found_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,16 +12,19 @@ from decimal import Decimal
 from functools import partial
 from math import inf, nan
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from psycopg.types.json import set_json_loads
+from sqlalchemy import make_url
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
 from airflow_barrier.sinks.port import Deliverer, Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
+from tests.support.postgresql import USER, PostgreSQL
 
 TABLE = "shop.things"
 UTC, VIENNA = timezone.utc, timezone(timedelta(hours=2))
@@ -48,17 +52,19 @@ class Thing:
     key: Sequence[str] | None = None
     name: str = "things"
     ledger: str = "airflow_barrier_ledger"
+    kind: Rows = Rows.CHANGES
     position: Position | None = None
 
     def deliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
         """All of it, if nothing was delivered yet; else changes, with what becomes of each row in it."""
         whole = self.position is None
-        schema = self.schema if whole else self.schema.insert(0, pa.field(CHANGE, pa.string()))
+        changes = not whole and self.kind is Rows.CHANGES
+        schema = self.schema.insert(0, pa.field(CHANGE, pa.string())) if changes else self.schema
         number = 1 if self.position is None else self.position.barrier_id + 1
         tables = {TABLE: Batches(schema, rows)}
         with self._connected() as channel:
             self.position = channel.open(Deliverer("shopping", "this", self.name, "test"))
-            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, whole, tables)
+            delivery = Delivery(number, 0, MONDAY, self.position, self.kind, whole, tables)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
         return counts
@@ -79,7 +85,7 @@ class Thing:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         sink = PostgreSQLSink("reporting", table=self.target, name=self.name, key=self.key, ledger=self.ledger)
-        declared = sink.declare(TABLE, Rows.CHANGES, "shopping_dag")
+        declared = sink.declare(TABLE, self.kind, "shopping_dag")
         with sink.connect(declared, self.reporting.credentials()) as channel:
             channel.validate({TABLE: self.schema})
             yield channel
@@ -506,3 +512,91 @@ def test_what_hangs_on_a_target_stays(reporting: Reporting) -> None:
         "SELECT oid, relfilenode, relacl::text, relhastriggers FROM pg_class WHERE relname = 'things'"
     )
     assert after == before, "nor was it truncated, which would give it another file"
+
+
+@pytest.mark.parametrize(
+    "way", ["first", "appended", "inserted", "updated", "deleted", "compared", "put back", "taken away"]
+)
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("RETURN NULL", "a trigger or rule of the target left it out"),
+        ("RAISE 'not %', NEW", "RaiseException"),
+        ("RAISE 'not %', NEW USING ERRCODE = 'ZZ777'", "DatabaseError"),
+        ("RAISE 'not %', NEW USING ERRCODE = 'check_violation'", "CheckViolation"),
+    ],
+    ids=["keeps silent", "raises", "raises its own", "raises as a constraint does"],
+)
+def test_a_row_that_a_trigger_keeps_out_is_refused_by_the_key(
+    reporting: Reporting, does: str, said: str, way: str
+) -> None:
+    """Whichever way it comes or goes: what PostgreSQL says that it changed is what was sent."""
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    kind = Rows.APPENDS if way == "appended" else Rows.CHANGES
+    thing = Thing(reporting, CODES, kind=kind)
+    good = [{"id": number, "code": "a"} for number in range(1, 6)]
+    bad, old = {"id": 77, "code": "secret"}, {"id": 77, "code": "b"}
+    if way != "first":
+        thing.deliver(good if way in ("appended", "inserted", "put back") else [*good, old])
+    reporting.run(
+        "CREATE FUNCTION keeps_out() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN IF 77 IN (OLD.id, NEW.id) THEN {does}; END IF; RETURN coalesce(NEW, OLD); END $$"
+    )
+    reporting.run(
+        "CREATE TRIGGER keeps_out BEFORE INSERT OR UPDATE OR DELETE ON things FOR EACH ROW EXECUTE FUNCTION keeps_out()"
+    )
+    before = thing.rows()
+    where = "" if way == "taken away" else ", in the row with id=77"
+    kinds = {"inserted": INSERT, "updated": UPDATE, "deleted": DELETE}
+    rows = [*([] if way == "appended" else good), *([] if way == "taken away" else [bad])]
+    if way in kinds:
+        rows = [{CHANGE: UPDATE, "id": 1, "code": "c"}, {CHANGE: kinds[way], **bad}]
+    deliver = thing.redeliver if way in ("compared", "put back", "taken away") else thing.deliver
+    with pytest.raises(RowRefusedError, match=rf"{said}.*{where}.*Nothing of this barrier was delivered") as refused:
+        deliver(rows)
+    assert ("secret" in str(refused.value)) == (way == "appended")
+    assert thing.rows() == before
+
+
+def test_an_index_that_cannot_hold_a_value_is_no_outage(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    reporting.run("CREATE INDEX of_others ON things (code)")
+    long = "".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(200))
+    with pytest.raises(RowRefusedError, match=r"index row requires \d+ bytes, .* in the row with id=2\."):
+        Thing(reporting, CODES).deliver([{"id": 1, "code": "a"}, {"id": 2, "code": long}])
+
+
+@pytest.mark.parametrize(("of_role", "kept"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+def test_settings_of_the_role_change_nothing(
+    reporting: Reporting, postgresql: PostgreSQL, of_role: str, kept: str
+) -> None:
+    """Neither what is kept nor, unless it is stronger, that COMMIT is durable."""
+    for setting in ("client_encoding = LATIN1", "array_nulls = off", f"synchronous_commit = {of_role}"):
+        postgresql.run(f'ALTER ROLE {USER} IN DATABASE "{make_url(reporting.url).database}" SET {setting}')
+    reporting.run(
+        "CREATE TABLE things (id bigint PRIMARY KEY, code text, many text[], "
+        "waits text DEFAULT current_setting('synchronous_commit'))"
+    )
+    thing = Thing(reporting, CODES.append(pa.field("many", pa.list_(pa.string()))))
+    rows = [{"id": number, "code": "Zo\u00eb", "many": ["\u00eb", None]} for number in (1, 2)]
+    thing.deliver(rows[:1])
+    thing.deliver([{CHANGE: INSERT, **rows[1]}])
+    assert thing.rows() == [{**each, "waits": kept} for each in rows]
+    assert reporting.run("SELECT DISTINCT length(code) FROM things") == [(3,)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_character_that_the_database_lacks_is_refused_by_the_key(postgresql: PostgreSQL, first: bool) -> None:
+    url = postgresql.url(f"latin_{uuid4().hex}")
+    name = make_url(url).database
+    postgresql.run(f"CREATE DATABASE {name} OWNER {USER} TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'")
+    postgresql.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=url)
+    thing = Thing(Reporting(url), CODES, key=["id"])
+    thing.create()
+    good = [{"id": 1, "code": "Zo\u00eb"}]
+    if not first:
+        thing.deliver(good)
+    bad = {"id": 77, "code": "5 \u20ac"}
+    with pytest.raises(RowRefusedError, match=r"has no equivalent in encoding .LATIN1., in the row with id=77\."):
+        thing.deliver([*good, bad] if first else [{CHANGE: INSERT, **bad}])
+    assert thing.rows() == ([] if first else good)

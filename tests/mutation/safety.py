@@ -194,6 +194,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "ledger-moves-from-its-position": "What changed since one barrier is applied to that barrier only.",
         "opened-by-whom-it-is-claimed": "A deliverer that slept does not fence its successor, and blames nobody.",
         "applied-as-staged": "Changes that do not fit what is in the target are not applied.",
+        "loaded-as-sent": "A row that a target takes and does not keep is not taken for delivered.",
+        "logged-as-the-ledger": "What a crash of the server empties does not hold rows that the ledger has.",
         "ledger-of-this-format": "A ledger that another version wrote is not understood by chance.",
         "ledger-of-this-incarnation": "A cloned or recovered MetaService does not go on with another one's ledger.",
         "ledger-of-this-database": "A copy of the sink's database does not receive what is meant for the original.",
