@@ -29,8 +29,8 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
     TargetChangedError,
 )
-from airflow_barrier.sinks._postgresql_rows import Part, csv_of, find_refused, has_rows, left_out, named
-from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of, unlogged
+from airflow_barrier.sinks._postgresql_rows import Part, columns_of, csv_of, find_refused, has_rows, left_out, named
+from airflow_barrier.sinks._postgresql_targets import Target, find_target, in_order, parts_of, unlogged
 from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ _CONNECT, _LOCK, _IDLE = 10, 30, 600
 _EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
 #: SQLSTATEs of what the server cannot do, or is not told rightly, whatever the rows are.
 _OF_NO_ROW = ("0A", "42", "XX")
-#: Tables of a transaction: changes to merge, and what they are told by where a target is compared with its table.
-_STAGE, _ROWS, _FORMER = (sql.Identifier(f"airflow_barrier_{name}") for name in ("stage", "rows", "former"))
+#: Tables of a transaction, by which a target is compared with its table.
+_ROWS, _FORMER = (sql.Identifier("pg_temp", f"airflow_barrier_{name}") for name in ("rows", "former"))
 
 
 class PostgreSQLChannel:
@@ -110,15 +110,17 @@ class PostgreSQLChannel:
 
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
         """See the port."""
-        keyed = self._declared.rows is Rows.CHANGES
         with self._transaction() as connection:
             self._check_ledger(connection)
-            for table, target in sorted(self._declared.targets.items()):
-                key = self._declared.options["keys"].get(target)
-                self._targets[table] = find_target(
-                    connection, str(self), table, target, schemas[table], key=key, keyed=keyed
-                )
+            self._targets = self._find_targets(connection, schemas)
         return {table: target.key for table, target in self._targets.items()}
+
+    def _find_targets(self, connection: psycopg.Connection[Any], schemas: Mapping[str, pa.Schema]) -> dict[str, Target]:
+        found = {}
+        for table, target in sorted(self._declared.targets.items()):
+            key, keyed = self._declared.options["keys"].get(target), self._declared.rows is Rows.CHANGES
+            found[table] = find_target(connection, str(self), table, target, schemas[table], key=key, keyed=keyed)
+        return in_order(connection, str(self), found)
 
     def _check_ledger(self, connection: psycopg.Connection[Any]) -> None:
         schema, name = parts_of(self._declared.options["ledger"])
@@ -364,8 +366,16 @@ class PostgreSQLChannel:
         table = ""
         try:
             with self._transaction() as connection:
-                for table, rows in sorted(delivery.tables.items()):
-                    counts[table] = self._apply(connection, self._targets[table], rows, delivery)
+                connection.execute("SET CONSTRAINTS ALL DEFERRED")
+                # a barrier has its own columns: some may have gone since
+                self._targets = self._find_targets(
+                    connection, {table: columns_of(rows) for table, rows in delivery.tables.items()}
+                )
+                steps = {table: self._apply(connection, target, delivery) for table, target in self._targets.items()}
+                for table, step in steps.items():
+                    counts[table] = next(step)
+                for table, step in reversed(steps.items()):
+                    counts[table] = sum(step, counts[table])
                 self._move_ledger(connection, delivery, counts)
         except TargetChangedError:
             self._check_newest(delivery)
@@ -375,32 +385,37 @@ class PostgreSQLChannel:
             raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
 
-    def _apply(
-        self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, delivery: Delivery
-    ) -> Counts:
+    def _apply(self, connection: psycopg.Connection[Any], target: Target, delivery: Delivery) -> Iterator[Counts]:
+        """Yield what was changed. Rows to which other targets refer go when it is asked for more: last of all."""
+        rows = delivery.tables[target.table]
         columns = target.columns_of(rows.schema.names)
         if delivery.former is not None:
             self._stage_differences(connection, target, rows, delivery.former[target.table])
-        elif delivery.whole or delivery.rows is Rows.APPENDS:
-            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
+        elif (delivery.whole or delivery.rows is Rows.APPENDS) and not target.narrow:
+            yield Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
+            return
         elif has_rows(rows):
-            self._stage(connection, target, rows, _STAGE, [CHANGE])
+            self._stage(connection, target, rows, target.stage)
         else:
-            return Counts()
-        staged = dict(
-            connection.execute(
-                sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1").format(
-                    change=sql.Identifier(CHANGE), stage=_STAGE
-                )
-            ).fetchall()
-        )
+            yield Counts()
+            return
+        # rows that go make room for unique values of those that come, unless those are referred to first
+        changes = [(INSERT, UPDATE), (DELETE,)] if target.is_referred_to else [(DELETE, UPDATE, INSERT)]
+        for some in changes:
+            yield self._merge(connection, target, columns, some)
+        connection.execute(sql.SQL("DROP TABLE {}").format(target.stage))
+
+    def _merge(
+        self, connection: psycopg.Connection[Any], target: Target, columns: Sequence[str], changes: Iterable[str]
+    ) -> Counts:
+        counted = sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1")
+        staged = dict(connection.execute(counted.format(change=sql.Identifier(CHANGE), stage=target.stage)).fetchall())
         done: dict[str, int] = {}
-        for change, statement in target.merge(_STAGE, columns):  # deletes first: their keys may come anew
+        for change in changes:
             wanted = staged.get(change, 0)
-            done[change] = connection.execute(statement).rowcount if wanted else 0
+            done[change] = connection.execute(target.merge(change, columns)).rowcount if wanted else 0
             if done[change] != wanted:
                 raise self._not_as_staged(connection, target, change, wanted, done[change])  # safety: applied-as-staged
-        connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
         return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
 
     def _stage_differences(
@@ -413,8 +428,8 @@ class PostgreSQLChannel:
                 "was appended. Empty the target by hand, and declare the sink under another name"
             )
         self._stage(connection, target, rows, _ROWS)
-        self._stage(connection, target, former, _FORMER)
-        connection.execute(target.differences(_STAGE, _ROWS, _FORMER, target.columns_of(rows.schema.names)))
+        self._stage(connection, target, former, _FORMER, DELETE)
+        connection.execute(target.differences(_ROWS, _FORMER, target.columns_of(rows.schema.names)))
         connection.execute(sql.SQL("DROP TABLE {}, {}").format(_ROWS, _FORMER))
 
     def _stage(
@@ -423,18 +438,41 @@ class PostgreSQLChannel:
         target: Target,
         rows: RowBatches,
         stage: sql.Identifier,
-        texts: Sequence[str] = (),
+        unsaid: str = INSERT,
     ) -> None:
-        """Rows in a table of this transaction, of the target's types; ``texts``: columns before them."""
+        """Rows in a table of this transaction, as they were sent; ``unsaid``: what they are if they do not say it.
+
+        Raises RowRefusedError for a value that the target would keep as another.
+        """
         columns = target.columns_of(rows.schema.names)
-        selected = [*(sql.SQL("''::text AS {}").format(sql.Identifier(text)) for text in texts), target.select(columns)]
         connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0").format(
-                stage, sql.SQL(", ").join(selected), target.name
+            sql.SQL(
+                """
+                CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS
+                SELECT {unsaid}::text AS {change}, {columns} FROM {target} LIMIT 0;
+                ALTER TABLE {stage} ALTER {change} SET DEFAULT {unsaid}
+                """
+            ).format(
+                stage=stage,
+                unsaid=sql.Literal(unsaid),
+                change=sql.Identifier(CHANGE),
+                columns=target.staging(columns),
+                target=target.name,
             )
         )
-        copy(connection, stage, [*texts, *columns], rows, target.arrays)
+        names = [target.columns.get(name, name) for name in rows.schema.names]  # `_change` is called so
+        copy(connection, stage, names, rows, target.arrays)
         connection.execute(sql.SQL("ANALYZE {}").format(stage))
+        narrowed = target.narrowed(stage, columns)
+        found = None if narrowed is None else connection.execute(narrowed).fetchone()
+        if found is not None:
+            column, *key = found
+            where = f", in the row with {named(target.key, key)}" if target.key else ""
+            raise RowRefusedError(  # safety: kept-as-sent
+                f"{self}: expected {target} to keep every value of {target.table} as it is, found that column {column} "
+                f"({target.narrow[column]}) would cut or round one{where}. Nothing of this barrier was delivered. "
+                "Widen the column, or correct the row by a revision; then clear the task"
+            )
 
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
@@ -488,7 +526,7 @@ class PostgreSQLChannel:
     def _not_as_staged(
         self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
     ) -> TargetChangedError | errors.DataError:
-        key = None if change == INSERT else connection.execute(target.unmatched(_STAGE, change)).fetchone()
+        key = None if change == INSERT else connection.execute(target.unmatched(change)).fetchone()
         if key is None:  # nothing is amiss but what the target did
             return left_out()
         return TargetChangedError(
@@ -510,10 +548,13 @@ class PostgreSQLChannel:
             said = f"{said}: {detail.rstrip('.')}"
         elif (refused := self._refused(error, target, delivery)) is not None:
             said = f"{said}, in the row with {named(list(refused), list(refused.values()))}"
+        mend = "Widen the column, drop the constraint or the trigger"
+        if isinstance(error, (errors.UniqueViolation, errors.ForeignKeyViolation, errors.ExclusionViolation)):
+            mend = "Make the constraint DEFERRABLE if it holds once all of the barrier is there, drop it"
         return RowRefusedError(
             f"{self}: expected {target} to take every row of {delivery.position} of {target.table}, found one that it "
-            f"refuses: {said}. Nothing of this barrier was delivered. Widen the column, drop the constraint or the "
-            "trigger, or correct the row by a revision; then clear the task"
+            f"refuses: {said}. Nothing of this barrier was delivered. {mend}, or correct the row by a revision; then "
+            "clear the task"
         )
 
     def _refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> dict[str, Any] | None:
@@ -527,7 +568,9 @@ class PostgreSQLChannel:
                 former = delivery.former and {target.table: Part(batch.slice(0, 0))}  # all else stays
                 try:
                     with connection.transaction():
-                        self._apply(connection, target, Part(batch), replace(delivery, former=former))
+                        part = replace(delivery, tables={target.table: Part(batch)}, former=former)
+                        for _ in self._apply(connection, target, part):
+                            pass
                         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 except psycopg.Error as found:
                     return isinstance(found, type(error))
@@ -661,8 +704,8 @@ def _of_a_row(error: psycopg.Error) -> str:
 
 
 def _is_raised(error: psycopg.Error) -> bool:
-    """Whether a trigger's RAISE said so, in whatever words and by whatever SQLSTATE."""
-    return error.diag.source_function == "exec_stmt_raise"
+    """Whether PL/pgSQL's RAISE or ASSERT said so, in whatever words and by whatever SQLSTATE."""
+    return error.diag.source_function in ("exec_stmt_raise", "exec_stmt_assert")
 
 
 def _line(error: psycopg.Error) -> str:

@@ -326,6 +326,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "opened-by-whom-it-is-claimed": (f"{_ZOMBIES}a_session_that_stands_still_is_ended[COMMIT]",),
     "applied-as-staged": (f"{_SINK}rows_that_others_took_away_stop_a_delivery",),
     "loaded-as-sent": (f"{_TYPES}a_row_that_a_trigger_keeps_out_is_refused_by_the_key",),
+    "kept-as-sent": (f"{_TYPES}a_value_that_a_column_would_cut_is_refused_by_the_key",),
     "logged-as-the-ledger": (f"{_SINK}what_cannot_work_is_refused_before_the_first_barrier",),
     "ledger-of-this-format": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
     "ledger-of-this-incarnation": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),

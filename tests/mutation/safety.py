@@ -195,6 +195,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "opened-by-whom-it-is-claimed": "A deliverer that slept does not fence its successor, and blames nobody.",
         "applied-as-staged": "Changes that do not fit what is in the target are not applied.",
         "loaded-as-sent": "A row that a target takes and does not keep is not taken for delivered.",
+        "kept-as-sent": "A value that a column would cut, pad or round is not taken for delivered.",
         "logged-as-the-ledger": "What a crash of the server empties does not hold rows that the ledger has.",
         "ledger-of-this-format": "A ledger that another version wrote is not understood by chance.",
         "ledger-of-this-incarnation": "A cloned or recovered MetaService does not go on with another one's ledger.",

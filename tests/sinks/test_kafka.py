@@ -31,6 +31,7 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.sinks._kafka_topics import transactional_id
+from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel, Delivery
 from docs.examples.read_whole_barriers import whole_barriers
@@ -305,6 +306,10 @@ def test_what_json_cannot_hold_is_refused(place: Topics) -> None:
         empty = delivery(Step(Position(1, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, None)
         refused: Delivery = replace(empty, tables={**empty.tables, PRICES: Batches(schema, rows, 1)})
         with pytest.raises(RowRefusedError, match=r"found a NaN or an infinity in column weight, .* row with id=2"):
+            channel.deliver(refused)
+        broken = pa.record_batch({"id": [1, 2], "name": pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)})
+        refused = replace(empty, tables={**empty.tables, PRICES: Part(broken)})
+        with pytest.raises(RowRefusedError, match=r"found bytes that are no UTF-8 in column name, .* row with id=2"):
             channel.deliver(refused)
     assert place.left_over() == []
     assert place.contents(PRICES, Rows.CHANGES) == []
