@@ -274,9 +274,13 @@ def in_order(connection: Connection[Any], sink: str, targets: Mapping[str, Targe
     try:
         order = list(TopologicalSorter(refers).static_order())
     except CycleError as error:
+        circle = error.args[1]
+        mend = next(
+            mend for one, other, mend in found if one != other and {table_of[one], table_of[other]} <= {*circle}
+        )
         raise SinkRefusedError(
             f"{sink}: expected foreign keys among its targets that lead one way, or are looked at when all is "
-            f"delivered, found a circle ({' -> '.join(error.args[1])}); {found[0][2]}"
+            f"delivered, found a circle ({' -> '.join(circle)}); {mend}"
         ) from None
     referred = {table_of[other] for _, other, _ in found}
     return {table: replace(targets[table], is_referred_to=table in referred) for table in order}

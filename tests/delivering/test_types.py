@@ -22,7 +22,7 @@ from sqlalchemy import make_url
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
 from airflow_barrier.sinks._postgresql_rows import Part
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
 from tests.support.postgresql import USER, PostgreSQL
@@ -62,7 +62,9 @@ class Thing:
         changes = not whole and self.kind is Rows.CHANGES
         schema = self.schema.insert(0, pa.field(CHANGE, pa.string())) if changes else self.schema
         number = 1 if self.position is None else self.position.barrier_id + 1
-        tables = {TABLE: Part(rows) if isinstance(rows, pa.RecordBatch) else Batches(schema, rows)}
+        tables: dict[str, RowBatches] = {
+            TABLE: Part(rows) if isinstance(rows, pa.RecordBatch) else Batches(schema, rows)
+        }
         with self._connected() as channel:
             self.position = channel.open(Deliverer("shopping", "this", self.name, "test"))
             delivery = Delivery(number, 0, MONDAY, self.position, self.kind, whole, tables)
@@ -775,7 +777,7 @@ def test_targets_that_refer_to_each_other_and_to_themselves(reporting: Reporting
 
 def test_targets_that_refer_to_each_other_in_a_circle(reporting: Reporting) -> None:
     reporting.run("CREATE TABLE b_one (id bigint PRIMARY KEY, other bigint)")
-    reporting.run("CREATE TABLE a_many (id bigint PRIMARY KEY, other bigint REFERENCES b_one)")
+    reporting.run("CREATE TABLE a_many (id bigint PRIMARY KEY REFERENCES a_many, other bigint REFERENCES b_one)")
     reporting.run("ALTER TABLE b_one ADD FOREIGN KEY (other) REFERENCES a_many")
     sink = PostgreSQLSink("reporting", name="pair")
     declared = sink.declare({MANY: "a_many", ONE: "b_one"}, Rows.CHANGES, "shopping_dag")
