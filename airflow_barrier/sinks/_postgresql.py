@@ -367,10 +367,9 @@ class PostgreSQLChannel:
         try:
             with self._transaction() as connection:
                 connection.execute("SET CONSTRAINTS ALL DEFERRED")
-                # a barrier has its own columns: some may have gone since
-                self._targets = self._find_targets(
-                    connection, {table: columns_of(rows) for table, rows in delivery.tables.items()}
-                )
+                schemas = {table: columns_of(rows) for table, rows in delivery.tables.items()}
+                if any(not {*schemas[table].names} <= {*target.columns} for table, target in self._targets.items()):
+                    self._targets = self._find_targets(connection, schemas)  # some were dropped since this barrier
                 steps = {table: self._apply(connection, target, delivery) for table, target in self._targets.items()}
                 for table, step in steps.items():
                     counts[table] = next(step)
