@@ -98,13 +98,12 @@ class Target:
         }
         if not differ:
             return None
-        return sql.SQL("SELECT CASE {which} END, {key} FROM {stage} s WHERE NOT {goes} AND ({differ}) LIMIT 1").format(
+        which = sql.SQL(" ").join(
+            sql.SQL("WHEN {} THEN {}").format(condition, sql.Literal(column)) for column, condition in differ.items()
+        )
+        return sql.SQL("SELECT {found} FROM {stage} s WHERE NOT {goes} AND ({differ}) LIMIT 1").format(
             goes=_of(DELETE),
-            which=sql.SQL(" ").join(
-                sql.SQL("WHEN {} THEN {}").format(condition, sql.Literal(column))
-                for column, condition in differ.items()
-            ),
-            key=sql.SQL(", ").join(self._key_columns("s") or [sql.NULL]),
+            found=sql.SQL(", ").join([sql.SQL("CASE {} END").format(which), *self._key_columns("s")]),
             stage=stage,
             differ=sql.SQL(" OR ").join(differ.values()),
         )
