@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.sinks._json_values import NotJsonError, encoder, json_fault, plain_values
+from airflow_barrier.sinks._json_values import NotJsonError, encoder, json_fault, plain_values, row_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class _JsonLines:
         try:
             return plain_values(rows.column(name))
         except NotJsonError as error:
-            odd = rows.slice(error.number, 1).to_pylist()[0]
+            odd = row_of(rows, error.number)
             raise RowRefusedError(
                 f"column {name}: expected values that JSON can hold, found {error.found}, in the row "
                 f"{one_line(str(odd))[:500]}; correct it in the table, or deliver another format"

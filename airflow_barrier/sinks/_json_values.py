@@ -43,7 +43,7 @@ def json_fault(kind: pa.DataType) -> str | None:
 
 def plain_values(column: pa.Array) -> list[Any]:
     """A column's values, ready for the encoder. Raises NotJsonError."""
-    values: list[Any] = column.to_pylist()
+    values = python_values(column)
     if any(map(_has_no_number, _floats(column))):
         odd = next(number for number, value in enumerate(values) if _is_no_number(value))
         raise NotJsonError("a NaN or an infinity", odd)  # safety: nothing-lost-in-json
@@ -56,6 +56,40 @@ def plain_values(column: pa.Array) -> list[Any]:
         except _KeyTwiceError:
             raise NotJsonError("two entries of one key in a map", number) from None
     return values
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """A column's values. Raises NotJsonError for those that Python has no object for, nor JSON a text."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError) as error:
+        found = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else "a time beyond years 1 to 9999"
+        odd = next(number for number, value in enumerate(column) if not _has_object(value))
+        raise NotJsonError(found, odd) from None
+    return values
+
+
+def row_of(rows: pa.RecordBatch, number: int) -> dict[str, Any]:
+    """One row for people: of texts that are none their bytes."""
+    import pyarrow as pa
+
+    row = {name: rows.column(name)[number] for name in rows.schema.names}
+    return {
+        name: value.as_py()
+        if _has_object(value)
+        else value.cast(pa.binary() if _is_text(value.type) else pa.string()).as_py()
+        if not pa.types.is_nested(value.type)
+        else "..."
+        for name, value in row.items()
+    }
+
+
+def _has_object(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _is_not_json(kind: pa.DataType) -> bool:

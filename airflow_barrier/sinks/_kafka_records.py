@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts
 from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values
+from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values, row_of
 from airflow_barrier.sinks._kafka_topics import Topic
 from airflow_barrier.sinks.port import Delivery, RowBatches
 
@@ -96,7 +96,7 @@ def _values(where: str, batch: pa.RecordBatch, name: str, key: Sequence[str]) ->
     try:
         return plain_values(batch.column(name))
     except NotJsonError as error:
-        row = batch.slice(error.number, 1).to_pylist()[0]
+        row = row_of(batch, error.number)
         raise RowRefusedError(
             f"{where}, found {error.found} in column {name}, which JSON cannot hold, in the row with "
             f"{_named(key, row)}. Nothing of this barrier was delivered. Correct the row by a revision; then clear the "

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
     TargetChangedError,
 )
-from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
-from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
+from airflow_barrier.sinks._postgresql_rows import Part, columns_of, csv_of, find_refused, has_rows, left_out, named
+from airflow_barrier.sinks._postgresql_targets import Target, find_target, in_order, parts_of, unlogged
 from airflow_barrier.sinks.ledger import FORMAT, Deliverer, LedgerRecord, Words, check_others, command, opened
 from airflow_barrier.sinks.port import Delivery, RowBatches
 
@@ -47,7 +48,10 @@ _EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode"
 #: By which a table is found to be a ledger, whatever it is called.
 _COMMENT = "airflow_barrier: what sinks were delivered (docs/deliveries.md)"
 _RECORDS: LiteralString = "SELECT topology, sink, incarnation, place, targets, format FROM {} WHERE {}"
-_STAGE, _FORMER = sql.Identifier("airflow_barrier_stage"), sql.Identifier("airflow_barrier_former")
+#: SQLSTATEs of what the server cannot do, or is not told rightly, whatever the rows are.
+_OF_NO_ROW = ("0A", "42", "XX")
+#: Tables of a transaction, by which a target is compared with its table.
+_ROWS, _FORMER = (sql.Identifier("pg_temp", f"airflow_barrier_{name}") for name in ("rows", "former"))
 
 
 class PostgreSQLChannel:
@@ -81,6 +85,7 @@ class PostgreSQLChannel:
                 # a standby's ledger may lack what was delivered
                 target_session_attrs="read-write",
                 application_name=_NAME,
+                client_encoding="UTF8",
                 autocommit=True,
                 prepare_threshold=None,  # behind a pooler the next transaction may be another session's
                 **extra,
@@ -110,15 +115,17 @@ class PostgreSQLChannel:
 
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
         """See the port."""
-        keyed = self._declared.rows is Rows.CHANGES
         with self._transaction() as connection:
             self._check_ledger(connection)
-            for table, target in sorted(self._declared.targets.items()):
-                key = self._declared.options["keys"].get(target)
-                self._targets[table] = find_target(
-                    connection, str(self), table, target, schemas[table], key=key, keyed=keyed
-                )
+            self._targets = self._find_targets(connection, schemas)
         return {table: target.key for table, target in self._targets.items()}
+
+    def _find_targets(self, connection: psycopg.Connection[Any], schemas: Mapping[str, pa.Schema]) -> dict[str, Target]:
+        found = {}
+        for table, target in sorted(self._declared.targets.items()):
+            key, keyed = self._declared.options["keys"].get(target), self._declared.rows is Rows.CHANGES
+            found[table] = find_target(connection, str(self), table, target, schemas[table], key=key, keyed=keyed)
+        return in_order(connection, str(self), found)
 
     def _check_ledger(self, connection: psycopg.Connection[Any]) -> None:
         schema, name = parts_of(self._declared.options["ledger"])
@@ -126,11 +133,12 @@ class PostgreSQLChannel:
             """
             SELECT to_regclass(%(name)s) IS NOT NULL,
                 coalesce(has_table_privilege(to_regclass(%(name)s), 'SELECT, INSERT, UPDATE'), false),
-                (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s)
+                (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s),
+                (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass(%(name)s))
             """,
             {"name": f"{_quoted(schema)}.{_quoted(name)}", "schema": schema},
         ).fetchone()
-        there, usable, may_make = row or (False, False, None)
+        there, usable, may_make, is_unlogged = row or (False, False, None, False)
         if may_make is None:
             raise SinkRefusedError(
                 f"{self}: expected schema {schema} for the ledger in {self._where}, found none; create it, or name "
@@ -141,6 +149,10 @@ class PostgreSQLChannel:
             raise SinkRefusedError(
                 f"{self}: expected that {self._credentials.login} may keep the ledger {schema}.{name}, found no right "
                 f"to; grant {lacking}"
+            )
+        if is_unlogged:
+            raise SinkRefusedError(  # safety: logged-as-the-ledger
+                unlogged(f"{self}: ledger {schema}.{name}", self._ledger.as_string(connection))
             )
 
     # --- the ledger -------------------------------------------------------------------------------
@@ -347,66 +359,74 @@ class PostgreSQLChannel:
         table = ""
         try:
             with self._transaction() as connection:
-                for table, rows in sorted(delivery.tables.items()):
-                    counts[table] = self._apply(connection, self._targets[table], rows, delivery)
+                connection.execute("SET CONSTRAINTS ALL DEFERRED")
+                schemas = {table: columns_of(rows) for table, rows in delivery.tables.items()}
+                if any(not {*schemas[table].names} <= {*target.columns} for table, target in self._targets.items()):
+                    self._targets = self._find_targets(connection, schemas)  # some were dropped since this barrier
+                steps = {table: self._apply(connection, target, delivery) for table, target in self._targets.items()}
+                for table, step in steps.items():
+                    counts[table] = next(step)
+                for table, step in reversed(steps.items()):
+                    counts[table] = sum(step, counts[table])
                 self._move_ledger(connection, delivery, counts)
         except TargetChangedError:
             self._check_newest(delivery)
             raise
-        except (errors.DataError, errors.IntegrityError) as error:
+        except psycopg.Error as error:  # the row's: what is not, `_transaction` has made errors of ours of
             self._check_newest(delivery)
             raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
 
-    def _apply(
-        self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, delivery: Delivery
-    ) -> Counts:
-        if delivery.former is not None:
-            return self._compare(connection, target, rows, delivery.former[target.table])
-        if target.table in delivery.whole or delivery.rows is Rows.APPENDS:
-            columns = target.columns_of(rows.schema.names)
-            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
-        if not has_rows(rows):
-            return Counts()
+    def _apply(self, connection: psycopg.Connection[Any], target: Target, delivery: Delivery) -> Iterator[Counts]:
+        """Yield what was changed. Rows to which other targets refer go when it is asked for more: last of all."""
+        rows = delivery.tables[target.table]
         columns = target.columns_of(rows.schema.names)
-        self._stage(connection, target, rows, _STAGE, [CHANGE])
-        staged = dict(
-            connection.execute(
-                sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1").format(
-                    change=sql.Identifier(CHANGE), stage=_STAGE
-                )
-            ).fetchall()
-        )
+        if delivery.former is not None and not target.key:
+            self._check_empty(connection, target)
+        if delivery.former is not None and target.key:
+            self._stage_differences(connection, target, rows, delivery.former[target.table])
+        elif (target.table in delivery.whole or delivery.rows is Rows.APPENDS) and not target.narrow:
+            yield Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
+            return
+        elif has_rows(rows):
+            self._stage(connection, target, rows, target.stage)
+        else:
+            yield Counts()
+            return
+        # rows that go make room for unique values of those that come, unless those are referred to first
+        changes = [(INSERT, UPDATE), (DELETE,)] if target.is_referred_to else [(DELETE, UPDATE, INSERT)]
+        for some in changes:
+            yield self._merge(connection, target, columns, some)
+        connection.execute(sql.SQL("DROP TABLE {}").format(target.stage))
+
+    def _merge(
+        self, connection: psycopg.Connection[Any], target: Target, columns: Sequence[str], changes: Iterable[str]
+    ) -> Counts:
+        counted = sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1")
+        staged = dict(connection.execute(counted.format(change=sql.Identifier(CHANGE), stage=target.stage)).fetchall())
         done: dict[str, int] = {}
-        for change, statement in target.merge(_STAGE, columns):  # deletes first: their keys may come anew
+        for change in changes:
             wanted = staged.get(change, 0)
-            done[change] = connection.execute(statement).rowcount if wanted else 0
+            done[change] = connection.execute(target.merge(change, columns)).rowcount if wanted else 0
             if done[change] != wanted:
-                raise self._target_changed(
-                    connection, target, change, wanted, done[change]
-                )  # safety: applied-as-staged
-        connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
+                raise self._not_as_staged(connection, target, change, wanted, done[change])  # safety: applied-as-staged
         return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
 
-    def _compare(
+    def _stage_differences(
         self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, former: RowBatches
-    ) -> Counts:
-        """Change what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
-        columns = target.columns_of(rows.schema.names)
-        if not target.key:
-            if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(target.name)).fetchone() is not None:
-                raise SinkRefusedError(  # safety: loaded-anew-into-nothing
-                    f"{self}: expected an empty {target}, since the sink gets what was appended, which no key tells "
-                    "apart, found rows; empty it, and the next try delivers its table whole"
-                )
-            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
-        self._stage(connection, target, rows, _STAGE)
-        self._stage(connection, target, former, _FORMER)
-        deleted, updated, inserted = (
-            connection.execute(statement).rowcount for statement in target.compare(_STAGE, _FORMER, columns)
-        )
-        connection.execute(sql.SQL("DROP TABLE {}, {}").format(_STAGE, _FORMER))
-        return Counts(inserted, updated, deleted)
+    ) -> None:
+        """Stage what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
+        self._stage(connection, target, rows, _ROWS)
+        self._stage(connection, target, former, _FORMER, DELETE)
+        connection.execute(target.differences(_ROWS, _FORMER, target.columns_of(rows.schema.names)))
+        connection.execute(sql.SQL("DROP TABLE {}, {}").format(_ROWS, _FORMER))
+
+    def _check_empty(self, connection: psycopg.Connection[Any], target: Target) -> None:
+        if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(target.name)).fetchone() is not None:
+            raise SinkRefusedError(  # safety: loaded-anew-into-nothing
+                f"{self}: expected an empty {target}, since the sink gets what was appended, which no key tells "
+                "apart, found rows; empty it, and the next try delivers its table whole"
+            )
 
     def _stage(
         self,
@@ -414,18 +434,41 @@ class PostgreSQLChannel:
         target: Target,
         rows: RowBatches,
         stage: sql.Identifier,
-        texts: Sequence[str] = (),
+        unsaid: str = INSERT,
     ) -> None:
-        """Rows in a table of this transaction, of the target's types; ``texts``: columns before them."""
+        """Rows in a table of this transaction, as they were sent; ``unsaid``: what they are if they do not say it.
+
+        Raises RowRefusedError for a value that the target would keep as another.
+        """
         columns = target.columns_of(rows.schema.names)
-        selected = [*(sql.SQL("''::text AS {}").format(sql.Identifier(text)) for text in texts), target.select(columns)]
         connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0").format(
-                stage, sql.SQL(", ").join(selected), target.name
+            sql.SQL(
+                """
+                CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS
+                SELECT {unsaid}::text AS {change}, {columns} FROM {target} LIMIT 0;
+                ALTER TABLE {stage} ALTER {change} SET DEFAULT {unsaid}
+                """
+            ).format(
+                stage=stage,
+                unsaid=sql.Literal(unsaid),
+                change=sql.Identifier(CHANGE),
+                columns=target.staging(columns),
+                target=target.name,
             )
         )
-        copy(connection, stage, [*texts, *columns], rows, target.arrays)
+        names = [target.columns.get(name, name) for name in rows.schema.names]  # `_change` is called so
+        copy(connection, stage, names, rows, target.arrays)
         connection.execute(sql.SQL("ANALYZE {}").format(stage))
+        narrowed = target.narrowed(stage, columns)
+        found = None if narrowed is None else connection.execute(narrowed).fetchone()
+        if found is not None:
+            column, *key = found
+            where = f", in the row with {named(target.key, key)}" if target.key else ""
+            raise RowRefusedError(  # safety: kept-as-sent
+                f"{self}: expected {target} to keep every value of {target.table} as it is, found that column {column} "
+                f"({target.narrow[column]}) would cut or round one{where}. Nothing of this barrier was delivered. "
+                "Widen the column, or correct the row by a revision; then clear the task"
+            )
 
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
@@ -479,15 +522,17 @@ class PostgreSQLChannel:
 
     # --- what went wrong --------------------------------------------------------------------------
 
-    def _target_changed(
+    def _not_as_staged(
         self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
-    ) -> TargetChangedError:
-        key = connection.execute(target.unmatched(_STAGE, change)).fetchone()
-        example = "" if key is None else f", for instance {named(target.key, key)}"
+    ) -> TargetChangedError | errors.DataError:
+        key = None if change == INSERT else connection.execute(target.unmatched(change)).fetchone()
+        if key is None:  # nothing is amiss but what the target did
+            return left_out()
         return TargetChangedError(
-            f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there{example}; others "
-            "have changed rows that were delivered. Put them back as they were, or have the target compared with the "
-            f"table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} --reason ..."
+            f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there, for instance "
+            f"{named(target.key, key)}; others have changed rows that were delivered. Put them back as they were, or "
+            f"have the target compared with the table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} "
+            "--reason ..."
         )
 
     def _blamed(self, error: psycopg.Error) -> Target | None:
@@ -497,39 +542,40 @@ class PostgreSQLChannel:
 
     def _row_refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> RowRefusedError:
         """The error once more, naming the row."""
-        said, detail = _line(error), error.diag.message_detail
-        refused = self._refused(target, delivery.tables[target.table])
-        if refused is not None:
+        said, detail = _of_a_row(error), error.diag.message_detail
+        if detail is not None and detail.startswith("Key "):
+            said = f"{said}: {detail.rstrip('.')}"
+        elif (refused := self._refused(error, target, delivery)) is not None:
             said = f"{said}, in the row with {named(list(refused), list(refused.values()))}"
-        elif detail is not None and detail.startswith("Key "):
-            said = f"{said}: {detail}"
+        mend = "Widen the column, drop the constraint or the trigger"
+        if isinstance(error, (errors.UniqueViolation, errors.ForeignKeyViolation, errors.ExclusionViolation)):
+            mend = "Make the constraint DEFERRABLE if it holds once all of the barrier is there, drop it"
         return RowRefusedError(
             f"{self}: expected {target} to take every row of {delivery.position} of {target.table}, found one that it "
-            f"refuses: {said}. Nothing of this barrier was delivered. Widen the column or drop the constraint, or "
-            "correct the row by a revision; then clear the task"
+            f"refuses: {said}. Nothing of this barrier was delivered. {mend}, or correct the row by a revision; then "
+            "clear the task"
         )
 
-    def _refused(self, target: Target, rows: RowBatches) -> dict[str, Any] | None:
-        """The key, or else all columns, of the row that the server refuses: it is given fewer and fewer, for nothing.
+    def _refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> dict[str, Any] | None:
+        """The key, or else all columns, of the row that the target refuses: it is given fewer and fewer, for nothing.
 
         None: each row by itself is fine, and which one collides with which the server has said.
         """
         with self._transaction(keep=False) as connection:
-            connection.execute(
-                sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING CONSTRAINTS INCLUDING DEFAULTS)").format(
-                    _STAGE, target.name
-                )
-            )
 
             def is_refused(batch: pa.RecordBatch) -> bool:
+                former = delivery.former and {target.table: Part(batch.slice(0, 0))}  # all else stays
                 try:
                     with connection.transaction():
-                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch], target.arrays)
-                except (errors.DataError, errors.IntegrityError):
-                    return True
+                        part = replace(delivery, tables={target.table: Part(batch)}, former=former)
+                        for _ in self._apply(connection, target, part):
+                            pass
+                        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                except psycopg.Error as found:
+                    return isinstance(found, type(error))
                 return False
 
-            row = find_refused(rows, is_refused)
+            row = find_refused(delivery.tables[target.table], is_refused)
         return row if row is None or not target.key else {column: row[column] for column in target.key}
 
     @contextmanager
@@ -545,27 +591,17 @@ class PostgreSQLChannel:
                 connection.execute(
                     "SELECT set_config('lock_timeout', %s, true), "
                     "set_config('idle_in_transaction_session_timeout', %s, true), "
-                    "set_config('TimeZone', 'UTC', true), set_config('application_name', %s, true)",
+                    "set_config('application_name', %s, true), set_config('TimeZone', 'UTC', true), "
+                    # what COPY is sent; without the second, a NULL in an array is a text
+                    "set_config('client_encoding', 'UTF8', true), set_config('array_nulls', 'on', true), "
+                    # or COMMIT is answered before it is durable; the others are stronger
+                    "set_config('synchronous_commit', "
+                    "replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
                     (f"{_LOCK}s", f"{_IDLE}s", self._application),
                 )
                 yield connection
-        except errors.LockNotAvailable as error:
-            raise SinkUnavailableError(
-                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
-                f"{self._holders()}; it is waited for again by the next try"
-            ) from None
-        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-            raise SinkUnavailableError(
-                f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
-                f"{_line(error)}; nothing was delivered, and the next try does it again"
-            ) from None
-        except errors.InsufficientPrivilege as error:
-            raise SinkRefusedError(
-                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
-                "grant it"
-            ) from None
-        except psycopg.OperationalError as error:
-            raise self._unavailable(_line(error)) from None
+        except psycopg.Error as error:
+            raise self._ours(error) from None
         except BarrierError:
             raise
         except Exception as error:
@@ -574,6 +610,35 @@ class PostgreSQLChannel:
             if not connection.closed:
                 raise
             raise self._unavailable("the end of the session") from error
+
+    def _ours(self, error: psycopg.Error) -> Exception:
+        """The error in our words, or as it is if it is about a row."""
+        if _is_raised(error) or isinstance(error, errors.ProgramLimitExceeded):  # a value too long for an index
+            return error
+        if isinstance(error, errors.LockNotAvailable):
+            return SinkUnavailableError(
+                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
+                f"{self._holders()}; it is waited for again by the next try"
+            )
+        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+            return SinkUnavailableError(
+                f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
+                f"{_line(error)}; nothing was delivered, and the next try does it again"
+            )
+        if isinstance(error, errors.InsufficientPrivilege):
+            return SinkRefusedError(
+                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
+                "grant it"
+            )
+        assert self._connection is not None
+        if isinstance(error, psycopg.OperationalError) or self._connection.closed:
+            return self._unavailable(_line(error))
+        if (error.sqlstate or "").startswith(_OF_NO_ROW):
+            return SinkRefusedError(
+                f"{self}: expected the database to do what a delivery takes, found: {_line(error)}; nothing was "
+                "delivered. Mend that, then clear the task"
+            )
+        return error
 
     def _unavailable(self, found: str) -> SinkUnavailableError:
         return SinkUnavailableError(
@@ -607,7 +672,11 @@ def copy(
     rows: Iterable[pa.RecordBatch],
     arrays: Container[str],
 ) -> int:
-    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there."""
+    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there.
+
+    Raises DataError, as for a row that is refused, if not all of them arrived.
+    """
+    sent = 0
     with connection.cursor() as cursor:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             name, sql.SQL(", ").join(map(sql.Identifier, columns))
@@ -615,7 +684,10 @@ def copy(
         with cursor.copy(statement) as stream:
             for batch in rows:
                 stream.write(csv_of(batch, arrays))
-        return cursor.rowcount
+                sent += batch.num_rows
+        if cursor.rowcount != sent:
+            raise left_out()  # safety: loaded-as-sent
+    return sent
 
 
 def _record_of(row: Sequence[Any]) -> LedgerRecord:
@@ -635,6 +707,19 @@ def _targets_of(record: LedgerRecord) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _of_a_row(error: psycopg.Error) -> str:
+    """What the server says of a row, without the row: it quotes values behind a colon, and who raises it, anywhere."""
+    primary = error.diag.message_primary
+    if _is_raised(error):
+        return f"{type(error).__name__} ({error.sqlstate}), which a trigger raises; what it says is in the server's log"
+    return str(error) if primary is None else primary.partition(":")[0]
+
+
+def _is_raised(error: psycopg.Error) -> bool:
+    """Whether PL/pgSQL's RAISE or ASSERT said so, in whatever words and by whatever SQLSTATE."""
+    return error.diag.source_function in ("exec_stmt_raise", "exec_stmt_assert")
 
 
 def _line(error: psycopg.Error) -> str:

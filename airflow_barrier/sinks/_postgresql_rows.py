@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 from psycopg import errors
 
-from airflow_barrier.protocol.deliveries import CHANGE, DELETE
-from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values
+from airflow_barrier.protocol.deliveries import CHANGE
+from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values, python_values, row_of
 from airflow_barrier.sinks.port import RowBatches
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def csv_of(batch: pa.RecordBatch, arrays: Container[str]) -> memoryview:
 def _column(name: str, column: pa.Array, is_array: bool) -> pa.Array:
     from pyarrow import types
 
-    if is_array:
-        return _texts(column.to_pylist(), _array)
-    if types.is_nested(column.type):
-        try:
+    try:
+        if is_array:
+            return _texts(python_values(column), _array)
+        if types.is_nested(column.type):
             return _texts(plain_values(column), lambda value: _JSON.encode(value).decode())
-        except NotJsonError as error:
-            raise errors.DataError(f"column {name}: JSON cannot hold {error.found}") from None
+    except NotJsonError as error:
+        holder = "an array" if is_array else "JSON"
+        raise errors.DataError(f"column {name}: {holder} cannot hold {error.found}") from None
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         return _texts(column.to_pylist(), _element)
     return column
@@ -75,24 +77,45 @@ def _element(value: Any) -> str:
     return value.isoformat() if isinstance(value, (date, time)) else str(value)
 
 
+def columns_of(rows: RowBatches) -> pa.Schema:
+    """The table's columns, without what becomes of each row."""
+    import pyarrow as pa
+
+    return pa.schema([column for column in rows.schema if column.name != CHANGE])
+
+
 def has_rows(rows: RowBatches) -> bool:
     return any(batch.num_rows for batch in rows)
+
+
+@dataclass(frozen=True)
+class Part:
+    """:class:`~airflow_barrier.sinks.port.RowBatches` of one batch."""
+
+    batch: pa.RecordBatch
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.batch.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield self.batch
 
 
 def find_refused(rows: RowBatches, is_refused: Callable[[pa.RecordBatch], bool]) -> dict[str, Any] | None:
     """The first row, by its columns, that is refused by itself; None: none is."""
     for batch in rows:
-        if CHANGE in batch.schema.names:  # of a row that goes only the key is there
-            import pyarrow.compute as pc
-
-            batch = batch.filter(pc.not_equal(batch.column(CHANGE), DELETE)).drop_columns([CHANGE])
+        while batch.num_rows > 1:
+            middle = batch.num_rows // 2
+            batch = next(filter(is_refused, (batch.slice(0, middle), batch.slice(middle))), batch.slice(0, 0))
         if batch.num_rows and is_refused(batch):
-            while batch.num_rows > 1:
-                half = batch.slice(0, batch.num_rows // 2)
-                batch = half if is_refused(half) else batch.slice(half.num_rows)
-            row: dict[str, Any] = batch.to_pylist()[0]
-            return row
+            return row_of(batch, 0)
     return None
+
+
+def left_out() -> errors.DataError:
+    """The error that stands for one of the server's, which says nothing of rows that it takes and does not keep."""
+    return errors.DataError("a trigger or rule of the target left it out")
 
 
 def named(columns: Sequence[str], values: Sequence[Any]) -> str:

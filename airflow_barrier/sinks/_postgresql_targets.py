@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection, sql
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 #: What an Arrow type may go into without losing anything. Text goes into whatever reads it.
 _INTEGERS = {8: ("smallint", "integer", "bigint"), 16: ("smallint", "integer", "bigint"), 32: ("integer", "bigint")}
 _JSON = ("json", "jsonb")
+#: Modifiers of types of times that keep all digits: none, and the largest.
+_MICROSECONDS = (-1, 6)
 _TEXT = ("text", "character varying", "character", *_JSON, "uuid", "citext")
 
 
 @dataclass(frozen=True)
 class Target:
     """``table`` of the topology goes into ``target``. ``columns``: the table's columns -> the target's. ``types``: the
-    target's columns -> their types. ``key``: the table's columns that tell rows apart (none: it needs none).
+    target's columns -> their types, without precision and length, and of domains what they are over. ``narrow``: those
+    which may keep a value otherwise than it was sent -> their types as they are declared. ``key``: the table's columns
+    that tell rows apart (none: it needs none). ``is_referred_to``: by rows of this sink's targets, at any moment.
     """
 
     table: str
@@ -32,7 +37,9 @@ class Target:
     oid: int
     columns: Mapping[str, str]
     types: Mapping[str, str]
+    narrow: Mapping[str, str]
     key: tuple[str, ...]
+    is_referred_to: bool = False
 
     def __str__(self) -> str:
         return f"target {self.target}"
@@ -46,80 +53,98 @@ class Target:
         return [self.columns[name] for name in names if name != CHANGE]
 
     @property
+    def stage(self) -> sql.Identifier:
+        """A table of the transaction, whatever the search path is."""
+        return sql.Identifier("pg_temp", f"airflow_barrier_stage_{self.oid}")
+
+    @property
     def arrays(self) -> set[str]:
         """The table's columns that go into PostgreSQL's arrays."""
         return {column for column, name in self.columns.items() if self.types[name].endswith("[]")}
 
-    def merge(self, stage: sql.Identifier, columns: Sequence[str]) -> Iterator[tuple[str, sql.Composed]]:
-        """What applies the staged rows of each kind. No parameters: a name with a `%` in it would be taken for one."""
-        parts: dict[str, sql.Composable] = {
-            "target": self.name,
-            "stage": stage,
-            "same": self._same_key(),
-            "columns": self.select(columns),
-            "key": sql.SQL(", ").join(self._key_columns("s")),
-        }
-        yield (
-            DELETE,
-            sql.SQL("DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}").format(of=_of(DELETE), **parts),
-        )
-        others = [column for column in columns if column not in {self.columns[key] for key in self.key}]
-        if others:
-            parts["set"] = sql.SQL(", ").join(
-                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in others
-            )
-            yield (
-                UPDATE,
-                sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}").format(
-                    of=_of(UPDATE), **parts
-                ),
-            )
-        yield (
-            INSERT,
-            sql.SQL(
-                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s WHERE {of} ORDER BY {key}"
-            ).format(of=_of(INSERT), **parts),
-        )
-
-    def compare(
-        self, stage: sql.Identifier, former: sql.Identifier, columns: Sequence[str]
-    ) -> tuple[sql.Composed, sql.Composed, sql.Composed]:
-        """What deletes, updates and inserts so that the target holds all staged rows, beside rows of others."""
-        parts: dict[str, sql.Composable] = {
-            "target": self.name,
-            "stage": stage,
-            "former": former,
-            "same": self._same_key(),
-            "same_former": self._same_key("f"),
-            "columns": self.select(columns),
-            "ours": sql.SQL(", ").join(self._compared("s", column) for column in columns),
-            "theirs": sql.SQL(", ").join(self._compared("t", column) for column in columns),
-            "set": sql.SQL(", ").join(
+    def merge(self, change: str, columns: Sequence[str]) -> sql.Composed:
+        """What applies the staged rows of a kind. No parameters: a name with a `%` in it would be taken for one."""
+        statement = {
+            DELETE: "DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}",
+            UPDATE: "UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}",
+            INSERT: "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s WHERE {of}{in_order}",
+        }[change]
+        in_order = sql.SQL(" ORDER BY {}" if self.key else "{}").format(sql.SQL(", ").join(self._key_columns("s")))
+        return sql.SQL(statement).format(
+            target=self.name,
+            stage=self.stage,
+            of=_of(change),
+            same=self._same_key(),
+            columns=self.select(columns),
+            in_order=in_order,
+            set=sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in columns
             ),
-            "key": sql.SQL(", ").join(self._key_columns("s")),
-        }
-        return (
-            sql.SQL(
-                "DELETE FROM {target} t USING {former} f WHERE {same_former} "
-                "AND NOT EXISTS (SELECT FROM {stage} s WHERE {same})"
-            ).format(**parts),
-            sql.SQL(
-                "UPDATE {target} t SET {set} FROM {stage} s WHERE {same} AND ({theirs}) IS DISTINCT FROM ({ours})"
-            ).format(**parts),
-            sql.SQL(
-                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s "
-                "WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same}) ORDER BY {key}"
-            ).format(**parts),
         )
 
-    def unmatched(self, stage: sql.Identifier, change: str) -> sql.Composed:
+    def narrowed(self, stage: sql.Identifier, columns: Sequence[str]) -> sql.Composed | None:
+        """The column, and the key, of a staged value that the target would keep as another; None: there can be none.
+
+        Of a row that goes it does not matter: its key is looked for as it is kept.
+        """
+        differ = {
+            column: sql.SQL("CASE WHEN {staged} IS NOT NULL THEN {kept} IS DISTINCT FROM {sent} ELSE false END").format(
+                staged=sql.Identifier("s", column),
+                kept=self._comparable(column, sql.SQL("{}::{}").format(self._as_kept(column), self._staged(column))),
+                sent=self._comparable(column, sql.Identifier("s", column)),
+            )
+            for column in columns
+            if column in self.narrow
+        }
+        if not differ:
+            return None
+        which = sql.SQL(" ").join(
+            sql.SQL("WHEN {} THEN {}").format(condition, sql.Literal(column)) for column, condition in differ.items()
+        )
+        return sql.SQL("SELECT {found} FROM {stage} s WHERE NOT {goes} AND ({differ}) LIMIT 1").format(
+            goes=_of(DELETE),
+            found=sql.SQL(", ").join([sql.SQL("CASE {} END").format(which), *self._key_columns("s")]),
+            stage=stage,
+            differ=sql.SQL(" OR ").join(differ.values()),
+        )
+
+    def differences(self, rows: sql.Identifier, former: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
+        """What stages the changes after which the target holds all ``rows``, beside rows of others."""
+        return sql.SQL(
+            """
+            CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS
+            SELECT {insert}::text AS {change}, {of_row} FROM {rows} s
+            WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same})
+            UNION ALL
+            SELECT {update}, {of_row} FROM {rows} s JOIN {target} t ON {same}
+            WHERE ({theirs}) IS DISTINCT FROM ({ours})
+            UNION ALL
+            SELECT {delete}, {of_target} FROM {target} t
+            WHERE EXISTS (SELECT FROM {former} s WHERE {same}) AND NOT EXISTS (SELECT FROM {rows} s WHERE {same})
+            """
+        ).format(
+            stage=self.stage,
+            rows=rows,
+            former=former,
+            target=self.name,
+            change=sql.Identifier(CHANGE),
+            same=self._same_key(),
+            of_row=sql.SQL(", ").join(sql.Identifier("s", column) for column in columns),
+            of_target=sql.SQL(", ").join(sql.Identifier("t", column) for column in columns),
+            ours=sql.SQL(", ").join(self._comparable(column, self._as_kept(column)) for column in columns),
+            theirs=sql.SQL(", ").join(self._comparable(column, sql.Identifier("t", column)) for column in columns),
+            insert=sql.Literal(INSERT),
+            update=sql.Literal(UPDATE),
+            delete=sql.Literal(DELETE),
+        )
+
+    def unmatched(self, change: str) -> sql.Composed:
         """The key of a staged row of that kind that the target does not have."""
         return sql.SQL(
             "SELECT {key} FROM {stage} s WHERE {of} AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) LIMIT 1"
         ).format(
             key=sql.SQL(", ").join(self._key_columns("s")),
-            stage=stage,
+            stage=self.stage,
             of=_of(change),
             target=self.name,
             same=self._same_key(),
@@ -129,17 +154,34 @@ class Target:
     def select(columns: Sequence[str]) -> sql.Composed:
         return sql.SQL(", ").join(map(sql.Identifier, columns))
 
-    def _compared(self, of: str, column: str) -> sql.Composable:
-        """The column in a form that has an equality: of `json` its text."""
-        name = sql.Identifier(of, column)
-        return sql.SQL("{}::text").format(name) if self.types[column] in ("json", "json[]") else name
+    def staging(self, columns: Sequence[str]) -> sql.Composed:
+        """The columns, of types that lose nothing."""
+        return sql.SQL(", ").join(
+            sql.SQL("{0}::{1} AS {0}").format(sql.Identifier(column), self._staged(column)) for column in columns
+        )
+
+    def _staged(self, column: str) -> sql.SQL:
+        kind = self.types[column]
+        # `character` without a length is one character, and without its blanks text
+        return sql.SQL(kind.replace("character", "text") if kind.removesuffix("[]") == "character" else kind)
+
+    def _as_kept(self, column: str) -> sql.Composable:
+        """A staged value as the target keeps it."""
+        staged = sql.Identifier("s", column)
+        return sql.SQL("{}::{}").format(staged, sql.SQL(self.narrow[column])) if column in self.narrow else staged
+
+    def _comparable(self, column: str, value: sql.Composable) -> sql.Composable:
+        """The value in a form that has an equality: of `json` its text."""
+        return sql.SQL("({})::text").format(value) if self.types[column] in ("json", "json[]") else value
 
     def _key_columns(self, of: str) -> list[sql.Identifier]:
         return [sql.Identifier(of, self.columns[key]) for key in self.key]
 
-    def _same_key(self, of: str = "s") -> sql.Composed:
-        pairs = zip(self._key_columns("t"), self._key_columns(of), strict=True)
-        return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(one, other) for one, other in pairs)
+    def _same_key(self) -> sql.Composed:
+        return sql.SQL(" AND ").join(
+            sql.SQL("{} = {}").format(sql.Identifier("t", column), self._as_kept(column))
+            for column in (self.columns[key] for key in self.key)
+        )
 
 
 def _of(change: str) -> sql.Composed:
@@ -151,6 +193,14 @@ def parts_of(name: str) -> tuple[str, str]:
     """Schema and name of a declared table."""
     schema, _, table = name.partition(".")
     return schema, table
+
+
+def unlogged(here: str, name: str) -> str:
+    """What is wrong with a table that a crash of the server empties, while what was delivered is remembered."""
+    return (
+        f"{here}: expected a table that outlives a crash of the server, found {name} unlogged; ALTER TABLE {name} SET "
+        "LOGGED"
+    )
 
 
 def find_target(
@@ -171,38 +221,92 @@ def find_target(
     row = connection.execute(
         """
         SELECT c.oid, c.relkind::text, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'INSERT'),
-            has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE')
+            has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'),
+            row_security_active(c.oid), has_database_privilege(current_database(), 'TEMPORARY'),
+            (SELECT p.oid::regclass::text FROM pg_class p WHERE p.relpersistence = 'u'
+                AND (p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf)) LIMIT 1)
         FROM pg_class c WHERE c.oid = to_regclass(%s)
         """,
         (name,),
     ).fetchone()
     if row is None:
         raise SinkRefusedError(f"{here}: expected a table, found none; create it:\n{_create(name, schema, key)}")
-    oid, kind, *rights = row
+    oid, kind, *rights, hides_rows, may_stage, of_no_log = row
     if kind not in ("r", "p"):
         raise SinkRefusedError(f"{here}: expected a table, found another kind of relation ({kind}); name a table")
     wanted = ("SELECT", "INSERT", "UPDATE", "DELETE") if keyed else ("SELECT", "INSERT")
     if lacking := [right for right, there in zip(wanted, rights, strict=False) if not there]:
         raise SinkRefusedError(f"{here}: expected the right to change its rows, found none; grant {', '.join(lacking)}")
-    columns, kinds = _match(connection, here, oid, schema)
+    if not may_stage:
+        raise SinkRefusedError(
+            f"{here}: expected the right to stage changes in a temporary table, found none; grant TEMPORARY on the "
+            "database"
+        )
+    if of_no_log:
+        raise SinkRefusedError(unlogged(here, of_no_log))  # safety: logged-as-the-ledger
+    if hides_rows:
+        raise SinkRefusedError(
+            f"{here}: expected to see and to write every row, found row level security that holds for the login, by "
+            "which PostgreSQL takes no COPY; deliver with a role that has BYPASSRLS"
+        )
+    columns, kinds, narrow = _match(connection, here, oid, schema)
     found_key = _key(connection, here, oid, columns, schema, key) if keyed else ()
-    return Target(table, target, oid, columns, kinds, found_key)
+    return Target(table, target, oid, columns, kinds, narrow, found_key)
+
+
+def in_order(connection: Connection[Any], sink: str, targets: Mapping[str, Target]) -> dict[str, Target]:
+    """The targets, those first to which rows of others refer. Raises SinkRefusedError if there is no first one."""
+    found = connection.execute(
+        """
+        SELECT conrelid, confrelid,
+            format('ALTER TABLE %%s ALTER CONSTRAINT %%I DEFERRABLE', conrelid::regclass, conname)
+        FROM pg_constraint WHERE contype = 'f' AND conparentid = 0 AND (NOT condeferrable OR confdeltype = 'r')
+            AND conrelid = ANY(%(targets)s::oid[]) AND confrelid = ANY(%(targets)s::oid[]) ORDER BY conname
+        """,
+        {"targets": [target.oid for target in targets.values()]},
+    ).fetchall()
+    table_of = {target.oid: table for table, target in targets.items()}
+    refers: dict[str, set[str]] = {table: set() for table in sorted(targets)}
+    for one, other, _ in found:
+        if one != other:  # within a table the server looks when all of a statement is done
+            refers[table_of[one]].add(table_of[other])
+    try:
+        order = list(TopologicalSorter(refers).static_order())
+    except CycleError as error:
+        circle = error.args[1]
+        mend = next(
+            mend for one, other, mend in found if one != other and {table_of[one], table_of[other]} <= {*circle}
+        )
+        raise SinkRefusedError(
+            f"{sink}: expected foreign keys among its targets that lead one way, or are looked at when all is "
+            f"delivered, found a circle ({' -> '.join(circle)}); {mend}"
+        ) from None
+    referred = {table_of[other] for _, other, _ in found}
+    return {table: replace(targets[table], is_referred_to=table in referred) for table in order}
 
 
 def _match(
     connection: Connection[Any], here: str, oid: int, schema: pa.Schema
-) -> tuple[dict[str, str], dict[str, str]]:
-    """The table's columns -> the target's, and these -> their types. Raises SinkRefusedError."""
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """The table's columns -> the target's, and of these the types and those that are narrow, as :class:`Target` has
+    them. Raises SinkRefusedError.
+    """
     rows = connection.execute(
         """
-        SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL), a.atttypmod, t.typtype::text,
+        WITH RECURSIVE kind AS (
+            SELECT attnum, atttypid AS oid, atttypmod AS modifier FROM pg_attribute WHERE attrelid = %(oid)s
+            UNION ALL
+            SELECT k.attnum, t.typbasetype, CASE k.modifier WHEN -1 THEN t.typtypmod ELSE k.modifier END
+            FROM kind k JOIN pg_type t ON t.oid = k.oid WHERE t.typbasetype <> 0
+        )
+        SELECT a.attname, format_type(t.oid, NULL), k.modifier, t.typtype::text, format_type(a.atttypid, a.atttypmod),
             a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
-        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-        WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+        FROM pg_attribute a JOIN kind k USING (attnum) JOIN pg_type t ON t.oid = k.oid AND t.typbasetype = 0
+        WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
         """,
-        (oid,),
+        {"oid": oid},
     ).fetchall()
-    there = {name: (kind, modifier, category) for name, kind, modifier, category, _, _ in rows}
+    there = {name: (kind, modifier, category) for name, kind, modifier, category, *_ in rows}
     folded = {name.casefold(): name for name in reversed(there)}
     columns: dict[str, str] = {}
     for column in schema:
@@ -227,7 +331,13 @@ def _match(
         )
     if made := [name for name, *_, generated in rows if generated and name in taken]:
         raise SinkRefusedError(f"{here}: expected columns that can be written, found generated: {', '.join(made)}")
-    return columns, {name: there[name][0] for name in columns.values()}
+    # a number's precision and scale hold every value of its type, or it was refused
+    narrow = {
+        name: as_is
+        for name, kind, _, _, as_is, *_ in rows
+        if name in taken and as_is != kind and not kind.startswith("numeric")
+    }
+    return columns, {name: there[name][0] for name in columns.values()}, narrow
 
 
 def _key(
@@ -312,11 +422,11 @@ def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> 
     elif found == "date":
         fits = types.is_date(kind)
     elif found == "timestamp with time zone":
-        fits = types.is_timestamp(kind) and kind.tz is not None and kind.unit != "ns"
+        fits = types.is_timestamp(kind) and kind.tz is not None and kind.unit != "ns" and modifier in _MICROSECONDS
     elif found == "timestamp without time zone":
-        fits = types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns"
+        fits = types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns" and modifier in _MICROSECONDS
     elif found == "time without time zone":
-        fits = types.is_time(kind)
+        fits = types.is_time(kind) and kind.unit != "ns" and modifier in _MICROSECONDS
     else:
         fits = False
     if fits:

@@ -423,6 +423,22 @@ def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> Non
         ("ALTER TABLE price DROP CONSTRAINT price_pkey", "expected a primary key"),
         ("ALTER TABLE price ADD note text NOT NULL", "may be NULL or have a default, found note"),
         ("ALTER TABLE price OWNER TO admin", "found none; grant SELECT, INSERT, UPDATE, DELETE"),
+        ("ALTER TABLE price SET UNLOGGED", "found price unlogged; ALTER TABLE price SET LOGGED"),
+        (
+            'DROP TABLE price; CREATE TABLE price (LIKE amount INCLUDING ALL) PARTITION BY HASH ("userId"); '
+            "CREATE UNLOGGED TABLE part PARTITION OF price FOR VALUES WITH (MODULUS 1, REMAINDER 0); "
+            "GRANT ALL ON price TO barrier",
+            "target public.price of shop.price: expected a table that outlives a crash of the server, found part",
+        ),
+        (
+            "CREATE UNLOGGED TABLE airflow_barrier_ledger (); GRANT ALL ON airflow_barrier_ledger TO barrier",
+            "ledger public.airflow_barrier_ledger: expected a table that outlives a crash",
+        ),
+        ("ALTER TABLE price ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "role that has BYPASSRLS"),
+        (
+            "DO $$ BEGIN EXECUTE 'REVOKE TEMP ON DATABASE ' || current_database() || ' FROM PUBLIC, barrier'; END $$",
+            "grant TEMPORARY on the database",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_barrier(

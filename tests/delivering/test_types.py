@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,17 +12,21 @@ from decimal import Decimal
 from functools import partial
 from math import inf, nan
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from psycopg.types.json import set_json_loads
+from sqlalchemy import make_url
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
+from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.ledger import Deliverer
-from airflow_barrier.sinks.port import Delivery
+from airflow_barrier.sinks.port import Delivery, RowBatches
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
+from tests.support.postgresql import USER, PostgreSQL
 
 TABLE = "shop.things"
 UTC, VIENNA = timezone.utc, timezone(timedelta(hours=2))
@@ -49,17 +54,21 @@ class Thing:
     key: Sequence[str] | None = None
     name: str = "things"
     ledger: str = "airflow_barrier_ledger"
+    kind: Rows = Rows.CHANGES
     position: Position | None = None
 
-    def deliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
+    def deliver(self, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> Counts:
         """All of it, if nothing was delivered yet; else changes, with what becomes of each row in it."""
         whole = self.position is None
-        schema = self.schema if whole else self.schema.insert(0, pa.field(CHANGE, pa.string()))
+        changes = not whole and self.kind is Rows.CHANGES
+        schema = self.schema.insert(0, pa.field(CHANGE, pa.string())) if changes else self.schema
         number = 1 if self.position is None else self.position.barrier_id + 1
-        tables = {TABLE: Batches(schema, rows)}
+        tables: dict[str, RowBatches] = {
+            TABLE: Part(rows) if isinstance(rows, pa.RecordBatch) else Batches(schema, rows)
+        }
         with self._connected() as channel:
             self.position = channel.open(Deliverer("shopping", "this", self.name, "test")).position
-            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, tables if whole else (), tables)
+            delivery = Delivery(number, 0, MONDAY, self.position, self.kind, tables if whole else (), tables)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
         return counts
@@ -80,7 +89,7 @@ class Thing:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         sink = PostgreSQLSink("reporting", table=self.target, name=self.name, key=self.key, ledger=self.ledger)
-        declared = sink.declare(TABLE, Rows.CHANGES, "shopping_dag")
+        declared = sink.declare(TABLE, self.kind, "shopping_dag")
         with sink.connect(declared, self.reporting.credentials()) as channel:
             channel.validate({TABLE: self.schema})
             yield channel
@@ -508,3 +517,278 @@ def test_what_hangs_on_a_target_stays(reporting: Reporting) -> None:
         "SELECT oid, relfilenode, relacl::text, relhastriggers FROM pg_class WHERE relname = 'things'"
     )
     assert after == before, "nor was it truncated, which would give it another file"
+
+
+@pytest.mark.parametrize(
+    "way", ["first", "appended", "inserted", "updated", "deleted", "compared", "put back", "taken away"]
+)
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("RETURN NULL", "a trigger or rule of the target left it out"),
+        ("RAISE 'not %', NEW", "RaiseException"),
+        ("RAISE 'not %', NEW USING ERRCODE = 'ZZ777'", "DatabaseError"),
+        ("RAISE 'not %', NEW USING ERRCODE = 'check_violation'", "CheckViolation"),
+    ],
+    ids=["keeps silent", "raises", "raises its own", "raises as a constraint does"],
+)
+def test_a_row_that_a_trigger_keeps_out_is_refused_by_the_key(
+    reporting: Reporting, does: str, said: str, way: str
+) -> None:
+    """Whichever way it comes or goes: what PostgreSQL says that it changed is what was sent."""
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    kind = Rows.APPENDS if way == "appended" else Rows.CHANGES
+    thing = Thing(reporting, CODES, kind=kind)
+    good = [{"id": number, "code": "a"} for number in range(1, 6)]
+    bad, old = {"id": 77, "code": "secret"}, {"id": 77, "code": "b"}
+    if way != "first":
+        thing.deliver(good if way in ("appended", "inserted", "put back") else [*good, old])
+    reporting.run(
+        "CREATE FUNCTION keeps_out() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN IF 77 IN (OLD.id, NEW.id) THEN {does}; END IF; RETURN coalesce(NEW, OLD); END $$"
+    )
+    reporting.run(
+        "CREATE TRIGGER keeps_out BEFORE INSERT OR UPDATE OR DELETE ON things FOR EACH ROW EXECUTE FUNCTION keeps_out()"
+    )
+    before = thing.rows()
+    where = "" if way == "taken away" else ", in the row with id=77"
+    kinds = {"inserted": INSERT, "updated": UPDATE, "deleted": DELETE}
+    rows = [*([] if way == "appended" else good), *([] if way == "taken away" else [bad])]
+    if way in kinds:
+        rows = [{CHANGE: UPDATE, "id": 1, "code": "c"}, {CHANGE: kinds[way], **bad}]
+    deliver = thing.redeliver if way in ("compared", "put back", "taken away") else thing.deliver
+    with pytest.raises(RowRefusedError, match=rf"{said}.*{where}.*Nothing of this barrier was delivered") as refused:
+        deliver(rows)
+    assert ("secret" in str(refused.value)) == (way == "appended")
+    assert thing.rows() == before
+
+
+def test_an_index_that_cannot_hold_a_value_is_no_outage(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    reporting.run("CREATE INDEX of_others ON things (code)")
+    long = "".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(200))
+    with pytest.raises(RowRefusedError, match=r"index row requires \d+ bytes, .* in the row with id=2\."):
+        Thing(reporting, CODES).deliver([{"id": 1, "code": "a"}, {"id": 2, "code": long}])
+
+
+@pytest.mark.parametrize(("of_role", "kept"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+def test_settings_of_the_role_change_nothing(
+    reporting: Reporting, postgresql: PostgreSQL, of_role: str, kept: str
+) -> None:
+    """Neither what is kept nor, unless it is stronger, that COMMIT is durable."""
+    for setting in ("client_encoding = LATIN1", "array_nulls = off", f"synchronous_commit = {of_role}"):
+        postgresql.run(f'ALTER ROLE {USER} IN DATABASE "{make_url(reporting.url).database}" SET {setting}')
+    reporting.run(
+        "CREATE TABLE things (id bigint PRIMARY KEY, code text, many text[], "
+        "waits text DEFAULT current_setting('synchronous_commit'))"
+    )
+    thing = Thing(reporting, CODES.append(pa.field("many", pa.list_(pa.string()))))
+    rows = [{"id": number, "code": "Zo\u00eb", "many": ["\u00eb", None]} for number in (1, 2)]
+    thing.deliver(rows[:1])
+    thing.deliver([{CHANGE: INSERT, **rows[1]}])
+    assert thing.rows() == [{**each, "waits": kept} for each in rows]
+    assert reporting.run("SELECT DISTINCT length(code) FROM things") == [(3,)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_character_that_the_database_lacks_is_refused_by_the_key(postgresql: PostgreSQL, first: bool) -> None:
+    url = postgresql.url(f"latin_{uuid4().hex}")
+    name = make_url(url).database
+    postgresql.run(f"CREATE DATABASE {name} OWNER {USER} TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'")
+    postgresql.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=url)
+    thing = Thing(Reporting(url), CODES, key=["id"])
+    thing.create()
+    good = [{"id": 1, "code": "Zo\u00eb"}]
+    if not first:
+        thing.deliver(good)
+    bad = {"id": 77, "code": "5 \u20ac"}
+    with pytest.raises(RowRefusedError, match=r"has no equivalent in encoding .LATIN1., in the row with id=77\."):
+        thing.deliver([*good, bad] if first else [{CHANGE: INSERT, **bad}])
+    assert thing.rows() == ([] if first else good)
+
+
+TEXTS = pa.list_(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "kept", "lost"),
+    [
+        (pa.string(), "varchar(3)", "abc", "abc "),
+        (pa.string(), "character(3)", "ab", "ab "),
+        (pa.string(), "short", "ab ", "abc "),
+        (pa.string(), "shorter", "ab", "ab "),
+        (TEXTS, "varchar(3)[]", ["abc", None], ["a", "abc "]),
+        (TEXTS, "character(3)[]", ["abc"], ["ab "]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["first", "changed", "compared", "appended"])
+def test_a_value_that_a_column_would_cut_is_refused_by_the_key(
+    reporting: Reporting, kind: pa.DataType, column: str, kept: Any, lost: Any, way: str
+) -> None:
+    """It is cast to the column's type, as PostgreSQL keeps it, and compared with what was sent."""
+    reporting.run("CREATE DOMAIN short AS varchar(3) NOT NULL")
+    reporting.run("CREATE DOMAIN shortest AS character(3)")
+    reporting.run("CREATE DOMAIN shorter AS shortest CHECK (VALUE <> '')")
+    reporting.run(f"CREATE TABLE things (id bigint{'' if way == 'appended' else ' PRIMARY KEY'}, odd {column})")
+    rows_are = Rows.APPENDS if way == "appended" else Rows.CHANGES
+    thing = Thing(reporting, pa.schema([("id", pa.int64()), ("odd", kind)]), kind=rows_are)
+    good, bad = [{"id": number, "odd": kept} for number in (1, 2, 3)], {"id": 77, "odd": lost}
+    if way != "first":
+        thing.deliver(good)
+    before = thing.rows()
+    send = thing.redeliver if way == "compared" else thing.deliver
+    change = {CHANGE: INSERT} if way == "changed" else {}
+    where = "" if way == "appended" else ", in the row with id=77"
+    with pytest.raises(RowRefusedError, match=rf"column odd \(.*\) would cut or round one{where}\. Nothing"):
+        send([*({**change, **each, "id": each["id"] + 10} for each in good), {**change, **bad}])
+    assert thing.rows() == before
+    if way == "changed":
+        assert thing.deliver([{CHANGE: DELETE, "id": 1}, {CHANGE: UPDATE, "id": 2, "odd": kept}]) == Counts(0, 1, 1)
+    if way == "compared":
+        assert thing.redeliver(good) == Counts()
+
+
+def test_keys_of_columns_with_a_length(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id character(3) PRIMARY KEY, code varchar(3))")
+    thing = Thing(reporting, pa.schema([("id", pa.string()), ("code", pa.string())]))
+    thing.deliver([{"id": "a", "code": "x"}, {"id": "abc", "code": "x"}])
+    assert thing.deliver([{CHANGE: UPDATE, "id": "a", "code": "y"}, {CHANGE: DELETE, "id": "abc"}]) == Counts(0, 1, 1)
+    assert thing.redeliver([{"id": "a", "code": "y"}]) == Counts()
+    assert thing.rows() == [{"id": "a  ", "code": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (pa.timestamp("us", "UTC"), "timestamptz(0)"),
+        (pa.timestamp("us"), "timestamp(3)"),
+        (pa.time64("us"), "time(5)"),
+        (pa.time64("ns"), "time"),
+        (pa.list_(pa.timestamp("us")), "timestamp(0)[]"),
+        (pa.decimal128(20, 6), "money2"),
+        (pa.decimal128(20, 6), "money3"),
+        (pa.timestamp("us", "UTC"), "seconds"),
+    ],
+    ids=str,
+)
+def test_columns_that_would_round(reporting: Reporting, kind: pa.DataType, column: str) -> None:
+    for domain in ("money2 AS numeric(10, 2)", "money3 AS money2", "seconds AS timestamptz(0)"):
+        reporting.run(f"CREATE DOMAIN {domain}")
+    reporting.run(f"CREATE TABLE things (id bigint PRIMARY KEY, odd {column})")
+    with pytest.raises(SinkRefusedError, match="column odd: expected a column that holds every"):
+        Thing(reporting, pa.schema([("id", pa.int64()), ("odd", kind)])).deliver([])
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind", "said"),
+    [
+        ([b"a", b"\xff"], pa.string(), "invalid byte sequence for encoding .UTF8."),
+        ([[b"a"], [b"\xff"]], TEXTS, "column odd: an array cannot hold bytes that are no UTF-8"),
+        ([{"a": b"a"}, {"a": b"\xff"}], pa.struct([("a", pa.string())]), "JSON cannot hold bytes that are no UTF-8"),
+        ([0, -719528], pa.date32(), "date/time field value out of range"),
+        ([0, -735000], pa.date32(), "time zone displacement out of range"),
+        ([[0], [-719528]], pa.list_(pa.date32()), "an array cannot hold a time beyond years 1 to 9999"),
+    ],
+    ids=["text", "texts", "struct", "year 0", "before Christ", "years"],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_value_that_python_has_no_object_for_is_refused_by_the_key(
+    reporting: Reporting, odd: list[Any], kind: pa.DataType, said: str, first: bool
+) -> None:
+    """It is what Spark may write."""
+    column = {TEXTS: "text[]", pa.list_(pa.date32()): "date[]", pa.string(): "text", pa.date32(): "date"}.get(
+        kind, "jsonb"
+    )
+    reporting.run(f"CREATE TABLE things (id bigint PRIMARY KEY, odd {column})")
+    thing = Thing(reporting, pa.schema([("id", pa.int64()), ("odd", kind)]))
+    raw = pa.array(odd)
+    batch = pa.record_batch({"id": pa.array([1, 77]), "odd": cast_blindly(raw, kind)})
+    if not first:
+        thing.deliver([])
+        batch = pa.record_batch(
+            {CHANGE: pa.array([INSERT, INSERT]), **dict(zip(("id", "odd"), batch.columns, strict=True))}
+        )
+    with pytest.raises(RowRefusedError, match=rf"{said}, in the row with id=77\. Nothing"):
+        thing.deliver(batch)
+
+
+def cast_blindly(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Without a look at what they are."""
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, cast_blindly(values.values, kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([cast_blindly(values.field(0), kind.field(0).type)], ["a"])
+    return values.cast(pa.int32()).cast(kind) if pa.types.is_date(kind) else values.cast(kind, safe=False)
+
+
+def test_a_barrier_of_when_there_was_another_column(reporting: Reporting) -> None:
+    """Who is behind delivers each barrier with the columns that it had."""
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text, note text)")
+    thing = Thing(reporting, CODES)
+    older = CODES.append(pa.field("note", pa.string()))
+    (batch,) = pa.Table.from_pylist([{"id": 1, "code": "a", "note": "b"}], older).to_batches()
+    thing.deliver(batch)
+    thing.deliver([{CHANGE: UPDATE, "id": 1, "code": "c"}])
+    assert thing.rows() == [{"id": 1, "code": "c", "note": "b"}]
+
+
+LINKS = pa.schema([("id", pa.int64()), ("other", pa.int64())])
+MANY, ONE = "shop.a_many", "shop.b_one"
+
+
+@pytest.mark.parametrize(
+    "ways",
+    ["REFERENCES b_one", "REFERENCES b_one ON DELETE RESTRICT", "REFERENCES b_one DEFERRABLE INITIALLY IMMEDIATE"],
+)
+def test_targets_that_refer_to_each_other_and_to_themselves(reporting: Reporting, ways: str) -> None:
+    """Whatever their names: rows come after those that they refer to, and go before."""
+    reporting.run("CREATE TABLE b_one (id bigint PRIMARY KEY, other bigint REFERENCES b_one)")
+    reporting.run(f"CREATE TABLE a_many (id bigint PRIMARY KEY, other bigint {ways})")
+    sink = PostgreSQLSink("reporting", name="pair")
+    declared = sink.declare({MANY: "a_many", ONE: "b_one"}, Rows.CHANGES, "shopping_dag")
+    changes = LINKS.insert(0, pa.field(CHANGE, pa.string()))
+
+    def step(position: Position | None, many: list[dict[str, Any]], one: list[dict[str, Any]]) -> Position:
+        schema = LINKS if position is None else changes
+        tables = {MANY: Batches(schema, many), ONE: Batches(schema, one)}
+        with sink.connect(declared, reporting.credentials()) as channel:
+            channel.validate(dict.fromkeys(tables, LINKS))
+            channel.open(Deliverer("shopping", "this", "pair", "test"))
+            number = 1 if position is None else position.barrier_id + 1
+            delivery = Delivery(number, 0, MONDAY, position, Rows.CHANGES, tables if position is None else (), tables)
+            channel.deliver(delivery)
+        return delivery.position
+
+    first = step(None, [{"id": 1, "other": 1}], [{"id": 1, "other": 2}, {"id": 2, "other": None}])
+    second = step(
+        first,
+        [{CHANGE: UPDATE, "id": 1, "other": 3}, {CHANGE: INSERT, "id": 2, "other": 2}],
+        [{CHANGE: INSERT, "id": 3, "other": 4}, {CHANGE: INSERT, "id": 4}, {CHANGE: UPDATE, "id": 2, "other": 3},
+         {CHANGE: DELETE, "id": 1}],
+    )  # fmt: skip
+    assert reporting.run("SELECT * FROM a_many ORDER BY 1") == [(1, 3), (2, 2)]
+    assert reporting.run("SELECT * FROM b_one ORDER BY 1") == [(2, 3), (3, 4), (4, None)]
+    step(
+        second,
+        [{CHANGE: DELETE, "id": number} for number in (1, 2)],
+        [{CHANGE: DELETE, "id": number} for number in (2, 3, 4)],
+    )
+    assert reporting.run("SELECT * FROM a_many UNION ALL SELECT * FROM b_one") == []
+
+
+def test_targets_that_refer_to_each_other_in_a_circle(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE b_one (id bigint PRIMARY KEY, other bigint)")
+    reporting.run("CREATE TABLE a_many (id bigint PRIMARY KEY REFERENCES a_many, other bigint REFERENCES b_one)")
+    reporting.run("ALTER TABLE b_one ADD FOREIGN KEY (other) REFERENCES a_many")
+    sink = PostgreSQLSink("reporting", name="pair")
+    declared = sink.declare({MANY: "a_many", ONE: "b_one"}, Rows.CHANGES, "shopping_dag")
+    rows = dict.fromkeys((MANY, ONE), Batches(LINKS, [{"id": 1, "other": 1}]))
+    with sink.connect(declared, reporting.credentials()) as channel:
+        with pytest.raises(SinkRefusedError, match="found a circle") as refused:
+            channel.validate(dict.fromkeys(rows, LINKS))
+        reporting.run(str(refused.value).rpartition("; ")[2])
+        channel.validate(dict.fromkeys(rows, LINKS))
+        channel.open(Deliverer("shopping", "this", "pair", "test"))
+        counts = channel.deliver(Delivery(1, 0, MONDAY, None, Rows.CHANGES, whole=rows, tables=rows))
+        assert counts == dict.fromkeys(rows, Counts(inserted=1))

@@ -50,6 +50,7 @@ _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
 _DELIVERIES = f"{_META}test_deliveries.py::test_"
 _SINK = "tests/delivering/test_postgresql.py::test_"
+_TYPES = "tests/delivering/test_types.py::test_"
 _LEDGER, _ZOMBIES = "tests/delivering/test_ledger.py::test_", "tests/delivering/test_zombies.py::test_"
 _FENCE = (f"{_ZOMBIES}a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced",)
 _RECUTTING = "tests/revising/test_recut.py::test_"
@@ -327,6 +328,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "ledger-moves-from-its-position": (f"{_LEDGER}the_same_changes_are_not_delivered_again",),
     "opened-by-whom-it-is-claimed": (f"{_ZOMBIES}a_session_that_stands_still_is_ended[COMMIT]",),
     "applied-as-staged": (f"{_SINK}rows_that_others_took_away_stop_a_delivery",),
+    "loaded-as-sent": (f"{_TYPES}a_row_that_a_trigger_keeps_out_is_refused_by_the_key",),
+    "kept-as-sent": (f"{_TYPES}a_value_that_a_column_would_cut_is_refused_by_the_key",),
+    "logged-as-the-ledger": (f"{_SINK}what_cannot_work_is_refused_before_the_first_barrier",),
     "ledger-of-this-format": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
     "ledger-of-this-incarnation": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
     "ledger-of-this-place": (f"{_LEDGER}a_copy_of_the_database_is_told",),

@@ -29,6 +29,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.sinks import sink_of
 from airflow_barrier.sinks._file_stores import LocalStore
+from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.port import Delivery
 from tests.sinks.behaviour import (
@@ -227,6 +228,21 @@ def test_json_has_no_nan(tmp_path: Path, deep: bool) -> None:
         with pytest.raises(RowRefusedError, match=r"column n: .* that JSON can hold, found a NaN .* row {'id': 4711"):
             deliver_rows(sink, 1, rows(number))
     assert deliver_rows(sink, 1, rows(2.0)).inserted == 11
+
+
+def test_what_python_has_no_object_for_is_told_of_json(tmp_path: Path) -> None:
+    """Spark writes such texts and years; the row is named all the same."""
+    texts = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
+    days = pa.array([0, -719528], pa.int32()).cast(pa.date32())
+    sink = FileSink(str(tmp_path), format="jsonl", name="out")
+    for odd, said, row in (
+        (texts, "bytes that are no UTF-8", r"'odd': b'\xff'"),
+        (days, "a time beyond years 1 to 9999", "'odd': '0000-01-01'"),
+    ):
+        with pytest.raises(RowRefusedError) as refused:
+            deliver_rows(sink, 1, Part(pa.record_batch({"id": [1, 2], "odd": odd})))
+        assert f"column odd: expected values that JSON can hold, found {said}, in the row" in str(refused.value)
+        assert row in str(refused.value)
 
 
 def test_json_of_what_is_nested(tmp_path: Path) -> None:

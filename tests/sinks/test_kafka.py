@@ -31,6 +31,7 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.sinks._kafka_topics import transactional_id
+from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel, Delivery
 from docs.examples.read_whole_barriers import whole_barriers
@@ -300,12 +301,17 @@ def test_a_row_that_the_broker_refuses_is_named(kafka: Kafka, place: Topics) -> 
 def test_what_json_cannot_hold_is_refused(place: Topics) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("weight", pa.float64())])
     rows = [{"id": 1, "weight": 1.5}, {"id": 2, "weight": float("nan")}]
-    with place.channel() as channel:
-        channel.open(deliverer())
-        empty = delivery(Step(Position(1, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, None)
-        refused: Delivery = replace(empty, tables={**empty.tables, PRICES: Batches(schema, rows, 1)})
-        with pytest.raises(RowRefusedError, match=r"found a NaN or an infinity in column weight, .* row with id=2"):
-            channel.deliver(refused)
+    broken = pa.record_batch({"id": [1, 2], "name": pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)})
+    empty = delivery(Step(Position(1, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, None)
+    for odd, said in (
+        (Batches(schema, rows, 1), "a NaN or an infinity in column weight"),
+        (Part(broken), "bytes that are no UTF-8 in column name"),
+    ):
+        refused: Delivery = replace(empty, tables={**empty.tables, PRICES: odd})
+        with place.channel() as channel:
+            channel.open(deliverer())
+            with pytest.raises(RowRefusedError, match=rf"found {said}, .* row with id=2"):
+                channel.deliver(refused)
     assert place.left_over() == []
     assert place.contents(PRICES, Rows.CHANGES) == []
 
