@@ -68,7 +68,7 @@ def several(argument: str, given: Iterable[_Each]) -> tuple[_Each, ...]:
     >>> several("tables", ["shop.prices"])
     ('shop.prices',)
     """
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
         found = repr(given) if isinstance(given, str) else f"one {type(given).__name__}"
         raise ConfigurationError(f"{argument}: expected a list, found {found}; put it in brackets: [...]")
     return tuple(given)

@@ -64,7 +64,7 @@ class PostgreSQLChannel:
         self._connection: psycopg.Connection[Any] | None = None
         self._deliverer: Deliverer | None = None
         self._number = 0
-        self._ours: LedgerRecord | None = None
+        self._empty: LedgerRecord | None = None
         self._record: LedgerRecord | None = None
         self._targets: dict[str, Target] = {}
 
@@ -181,8 +181,8 @@ class PostgreSQLChannel:
                 FORMAT,
                 deliverer.incarnation,
             )
-            self._ours = self._empty_record(connection)
-            self._record = record = self._look(connection, self._ours, remedy, lock=True)
+            self._empty = self._empty_record(connection)
+            self._record = record = self._look(connection, self._empty, remedy, lock=True)
             moved = self._on_ledger(
                 connection,
                 """
@@ -473,8 +473,8 @@ class PostgreSQLChannel:
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
     ) -> None:
-        assert self._record is not None and self._ours is not None, "open() comes before deliver()"  # noqa: PT018
-        record = self._record.delivered(self._ours, delivery.position)
+        assert self._record is not None and self._empty is not None, "open() comes before deliver()"  # noqa: PT018
+        record = self._record.delivered(self._empty, delivery.position)
         moved = self._on_ledger(
             connection,
             """
