@@ -90,15 +90,19 @@ def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> 
 
 def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
     """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
+    corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
+    everywhere = all(barrier.barrier_id in corrected for barrier in barriers)
     for barrier in barriers:
         here = {each.table for each in wanted.corrections if each.barrier_id == barrier.barrier_id}
         said = sorted({*here, *wanted.reused} & set(job.outlets))
         left = sorted(set(job.outlets) - set(said))
         if said and left:
+            # what is reused is so at all barriers, at which the corrected table has to keep its rows then, too
+            kept = left if everywhere else sorted(job.outlets)
             raise RevisionRefusedError(  # safety: corrections-are-whole
                 f"job {job.name}: expected corrections of all tables that it writes, found one of {', '.join(said)} "
-                f"and none of {', '.join(left)} at {barrier}; correct that too, or let it keep its rows: "
-                f"--reuse {' --reuse '.join(left)}"
+                f"and none of {', '.join(left)} at {barrier}; correct that too, or have them keep their rows where "
+                f"nothing else is said: --reuse {' --reuse '.join(kept)}"
             )
 
 
