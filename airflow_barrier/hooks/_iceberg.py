@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from airflow_barrier.coordinator.settings import require_no_password
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.tables import CATALOGS, STORAGE, CatalogKind, ConnectionProperties
 
@@ -25,6 +24,8 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
     provider's own hook reads: host, login and password (OAuth2's client id and secret), and extras. Raises
     :class:`ConfigurationError` naming what it does not understand, never a value.
     """
+    from airflow_barrier.coordinator.settings import require_no_password
+
     where = f"connection {connection.conn_id}"
     if connection.conn_type != CONN_TYPE:
         raise ConfigurationError(f"{where}: expected the type {CONN_TYPE}, found {connection.conn_type}")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from airflow.sdk import BaseHook, conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
 from airflow_barrier.hooks._iceberg import CONN_TYPE as ICEBERG
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.settings import Settings
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.reading.session import ConsistentSession
 
@@ -173,6 +173,8 @@ def has_catalog(settings: Settings) -> bool:
 
 def embedded_file(settings: Settings) -> Path | None:
     """The embedded database's; None: the MetaService is on a server."""
+    from airflow_barrier.coordinator.settings import parsed_url
+
     if not settings.metaservice_url.startswith("sqlite"):
         return None
     return Path(parsed_url(settings.metaservice_url).database or "")
@@ -195,6 +197,8 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
 
     Raises :class:`ConfigurationError`.
     """
+    from airflow_barrier.coordinator.settings import Settings, require_no_password
+
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     where = f"connection {connection.conn_id}"
     if connection.conn_type != BarrierHook.conn_type:
@@ -265,6 +269,8 @@ def _catalog(extras: Mapping[str, Any], url: str, password: str | None) -> dict[
 
 
 def _embedded_url(where: str, warehouse: str) -> str:
+    from airflow_barrier.coordinator.settings import Settings
+
     folder = warehouse.removeprefix("file://")
     if not folder.startswith("/"):
         raise ConfigurationError(

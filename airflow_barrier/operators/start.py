@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._binding import check_unmapped
-from airflow_barrier.operators._commit import check_gates
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -124,6 +123,7 @@ class StartBarrierOperator(BaseOperator):
         from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
         from airflow_barrier.coordinator.next import Skip, next_opening
         from airflow_barrier.coordinator.waiting import Wait
+        from airflow_barrier.operators._commit import check_gates
         from airflow_barrier.operators._waking import AirflowScheduler
 
         check_gates(self, self.commit_task_id)
