@@ -102,7 +102,7 @@ def plan_adoption(
     sources = {external.name: external for fragment in fragments for job in fragment.jobs for external in job.externals}
     faults = [
         *(source_fault(deployment, declared) for declared in sources.values()),
-        *(sink_fault(deployment, topology, declared, credentials) for topology, declared, credentials in sinks),
+        *(sink_fault(deployment, *sink, by_name) for sink in sinks),
     ]
     problems += [fault for fault in faults if fault is not None]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import tenacity
@@ -42,6 +43,7 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord
 from airflow_barrier.sinks.port import Channel, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
+from airflow_barrier.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,14 +123,19 @@ def deliver(
 
 
 def sink_fault(
-    deployment: Deployment, topology: str, declared: SinkDeclaration, credentials: Credentials | None
+    deployment: Deployment,
+    topology: str,
+    declared: SinkDeclaration,
+    credentials: Credentials | None,
+    tables: Mapping[str, Table],
 ) -> str | None:
     """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
 
-    Tables that are not there yet are left to whoever looks at tables.
+    ``tables``: those that are made when their jobs join, as they are declared. Others that are not there yet are left
+    to whoever looks at tables.
     """
     try:
-        with _validated(deployment, declared, credentials) as channel:
+        with _validated(deployment, declared, credentials, tables) as channel:
             sink = _registered(deployment, topology).get(declared.name)
             return None if channel is None or sink is None else _ledger_fault(deployment, channel, sink)
     except BarrierError as error:
@@ -184,17 +191,22 @@ def _registered(deployment: Deployment, topology: str) -> dict[str, SinkRecord]:
 
 @contextmanager
 def _validated(
-    deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None
+    deployment: Deployment,
+    declared: SinkDeclaration,
+    credentials: Credentials | None,
+    tables: Mapping[str, Table] = MappingProxyType({}),
 ) -> Iterator[Channel | None]:
     """A channel to the sink, which can take its tables as they are now. None: a table is not there yet."""
-    try:
-        mains = deployment.tables.mains(sorted(declared.targets))
-    except MissingTableError:
-        mains = None
-    if mains is None:
-        yield None
-        return
-    schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
+    schemas = {}
+    for table in sorted(declared.targets):
+        try:
+            (main,) = deployment.tables.mains([table]).values()
+            schemas[table] = deployment.tables.schema_at(table, main)
+        except MissingTableError:
+            if table not in tables:
+                yield None
+                return
+            schemas[table] = deployment.tables.schema_of(tables[table])
     with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
         yield channel

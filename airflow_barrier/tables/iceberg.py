@@ -37,6 +37,7 @@ from airflow_barrier.tables.schemas import differences, incompatibilities
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import Schema
     from pyiceberg.table import StaticTable, Table
     from sqlalchemy import Connection
 
@@ -349,15 +350,13 @@ class IcebergTables:
         >>> tables.schema_at("shop.shopping", 4711).names  # doctest: +SKIP
         ['userId', 'itemId', 'amount']
         """
-        import pyarrow as pa
+        return _as_arrow(self.load_at(table, snapshot_id).schema())
 
-        columns = self.load_at(table, snapshot_id).schema().as_arrow()
-        return pa.schema(
-            [
-                field.with_type(pa.string()) if str(field.type).startswith("extension<arrow.uuid") else field
-                for field in columns
-            ]
-        )
+    def schema_of(self, table: DeclaredTable) -> pa.Schema:
+        """The columns of a table that is yet to be made, as :meth:`schema_at` has them."""
+        from airflow_barrier.tables._declared import schema_of
+
+        return _as_arrow(schema_of(table))
 
     def batches(self, uris: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """The rows of Parquet files of the warehouse, one after the other, at most ``size`` in a batch."""
@@ -419,3 +418,14 @@ def _manifest_list(location: str, snapshot_id: int) -> str:
 def new_snapshot_id() -> int:
     """63 random bits: a positive long, as Iceberg's own ids."""
     return uuid.uuid4().int >> 65
+
+
+def _as_arrow(schema: Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            field.with_type(pa.string()) if str(field.type).startswith("extension<arrow.uuid") else field
+            for field in schema.as_arrow()
+        ]
+    )

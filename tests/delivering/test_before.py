@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
+from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks, sink_fault
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration, SinkState
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from airflow_barrier.tables.table import Table
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 
 SINKS = {AMOUNT: PostgreSQLSink("reporting", table="amount"), PRICE: PostgreSQLSink("reporting", table="price")}
@@ -34,6 +35,23 @@ def test_no_barrier_before_the_sinks_can_take_their_tables(feed: Feed, reporting
     reporting.run("DROP TABLE price")
     with pytest.raises(SinkRefusedError, match=r"target public\.price .* found none"):
         look(feed, reporting.credentials(), AMOUNT, PRICE)
+
+
+def test_a_table_that_is_yet_to_be_made_is_looked_at_as_it_is_declared(feed: Feed, reporting: Reporting) -> None:
+    """Before the first run of a project: `topology validate` says what is missing outside."""
+    sink = PostgreSQLSink("reporting", table="visits")
+    declared = sink.declare("shop.visits", Rows.CHANGES, "shopping_dag")
+    tables = {"shop.visits": Table("shop.visits", "id BIGINT NOT NULL, at TIMESTAMP")}
+
+    def fault(known: Mapping[str, Table]) -> str | None:
+        return sink_fault(feed.deployment, "shopping", declared, reporting.credentials(), known)
+
+    assert fault({}) is None, "whoever looks at tables says that it is missing"
+    said = fault(tables)
+    assert said is not None
+    assert 'found none; create it:\nCREATE TABLE "public"."visits" (\n    "id" bigint,\n    "at" timestamptz' in said
+    reporting.run("CREATE TABLE visits (id bigint PRIMARY KEY, at timestamptz)")
+    assert fault(tables) is None
 
 
 def test_a_topology_with_barriers_goes_on(feed: Feed, reporting: Reporting, caplog: pytest.LogCaptureFixture) -> None:

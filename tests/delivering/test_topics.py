@@ -46,9 +46,9 @@ def test_a_ledger_that_has_lost_its_record_is_told(
     delivered = [record.offset() for record in kafka.records(topic, committed=False)]
     assert len(delivered) == 1
     declared = sink.declare(AMOUNT, Rows.CHANGES, "shopping_dag")
-    assert sink_fault(feed.deployment, "shopping", declared, kafka.credentials) is None
+    assert sink_fault(feed.deployment, "shopping", declared, kafka.credentials, {}) is None
     lose(kafka, ledger)
-    fault = sink_fault(feed.deployment, "shopping", declared, kafka.credentials)
+    fault = sink_fault(feed.deployment, "shopping", declared, kafka.credentials, {})
     assert fault is not None
     assert "says b1.r0, which was delivered, found that nothing was: " in fault
     feed.commit({(1, 1): 2})
