@@ -229,6 +229,16 @@ class _Later:
             if self._is_later(timestamp):
                 return _End(offset, is_reached=True)
             if number == _MOST_LOOKED_AT:  # they are all due, and what comes behind them is in the next epoch
+                log.warning(
+                    "%s: partition %d: expected all that is due in this epoch, found that it ends after %s records, "
+                    "at offset %d, since that of a time to come has each one looked at; what comes behind them is in "
+                    "the next epoch, and the source falls behind where more come in a barrier's time. Correct the "
+                    "producer's clock; it stays so until that record's time has come, or retention has taken it",
+                    topic.what,
+                    partition,
+                    f"{number:,}",
+                    offset,
+                )
                 return _End(offset + 1, is_reached=True)
         return _End(end, is_reached=self._is_later(first.timestamp))
 

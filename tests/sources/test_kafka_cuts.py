@@ -22,7 +22,7 @@ from airflow_barrier.protocol.errors import (
     SourceUnavailableError,
 )
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import source_of
+from airflow_barrier.sources import kafka_cuts, source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
 from tests.sources.landing import Cutter, day
@@ -107,6 +107,18 @@ def test_a_wrong_clock_ends_no_epoch(kafka: Broker) -> None:
     send(kafka, topic, 902)
     assert spans(barriers.cut(day(901), now=day(903))) == {"0": (6, 6)}
     assert spans(barriers.cut(day(902), now=day(903))) == {"0": (6, 7)}
+
+
+def test_an_epoch_that_a_wrong_clock_cuts_short_is_told(
+    kafka: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kafka_cuts, "_MOST_LOOKED_AT", 3)
+    topic = kafka.topic()
+    send(kafka, topic, 900, *[0.5] * 6)
+    barriers = Cutter(source(kafka, topic, attribute_by="timestamp"))
+    assert spans(barriers.cut(day(1), now=day(3))) == {"0": (0, 3)}
+    assert "found that it ends after 3 records, at offset 2" in caplog.text
+    assert spans(barriers.cut(day(2), now=day(3))) == {"0": (3, 6)}
 
 
 def test_a_partition_that_is_added_belongs_to_the_next_cut_from_its_first_record(kafka: Broker) -> None:
