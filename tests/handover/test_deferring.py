@@ -266,7 +266,7 @@ def test_what_a_task_waits_for_its_source_with(
         trigger = resolve_name(path)(**{**arguments, **changed})
         return asyncio.run(asyncio.wait_for(anext(trigger.run()), 60)).payload
 
-    assert fired(look_again=0.01) == {"status": "reached"}
+    assert fired(look_again=0.01) == {"status": "reached", "done": []}
     late = fired(until=MONDAY.isoformat())
     assert late["status"] == "late"
     assert "expected a source (" in late["message"]
@@ -274,7 +274,7 @@ def test_what_a_task_waits_for_its_source_with(
     asyncio.run(resolve_name(path)(**arguments).on_kill())
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED, "a person has cleared the task"
-    assert fired() == {"status": "reached"}
+    assert fired() == {"status": "reached", "done": []}
 
 
 def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
