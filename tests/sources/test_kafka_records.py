@@ -530,7 +530,7 @@ def money(precision: int, scale: int) -> dict[str, Any]:
 
 MILLIS, MICROS = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
 CENTS = b"\x04\x00\xfa"  # 250
-NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001
+WRITTEN = datetime(2026, 1, 1, 12)  # noqa: DTZ001
 NOON_MILLIS, NOON_MICROS = long(1_767_268_800_000), long(1_767_268_800_000_000)
 
 
@@ -551,10 +551,10 @@ NOON_MILLIS, NOON_MICROS = long(1_767_268_800_000), long(1_767_268_800_000_000)
             {"type": "map", "values": ["null", MILLIS]},
             {"type": "map", "values": ["null", MICROS]},
             long(1) + text("k") + long(1) + NOON_MILLIS + long(0),
-            {"k": NOON},
+            {"k": WRITTEN},
         ),
-        (MILLIS, MICROS, NOON_MILLIS, NOON),
-        (MICROS, MILLIS, NOON_MICROS, NOON),
+        (MILLIS, MICROS, NOON_MILLIS, WRITTEN),
+        (MICROS, MILLIS, NOON_MICROS, WRITTEN),
         (logical("string", "uuid"), "string", text("x"), "x"),
         (money(10, 2), money(10, 3), CENTS, "a is decimal(10,2), and decimal(10,3) here"),
         (money(10, 3), money(12, 2), CENTS, "a is decimal(10,3), and decimal(12,2) here"),

@@ -15,6 +15,8 @@ from tests.crash.shopping import FIRST_DAY, Shop, purchases, rows_of
 from tests.handover.test_closing import SPARK
 
 Purchases = list[dict[str, int]]
+#: The days of a story are in the future, see ``FIRST_DAY``.
+_AHEAD = timedelta(days=36_500)
 
 
 class ByEventTime(Shop):
@@ -28,6 +30,7 @@ class ByEventTime(Shop):
             schema="id BIGINT, amount BIGINT, price BIGINT, at TIMESTAMP",
             attribute_by="event_time",
             event_time="at",
+            max_future_skew=_AHEAD,
         )
 
     def land(self, day: int, priced: bool) -> Purchases:
