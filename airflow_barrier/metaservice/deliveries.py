@@ -220,7 +220,10 @@ class Deliveries(Group):
         """Deliveries that Airflow has not been told of, oldest barrier first. Those that task ``by`` has told of are
         among them: the worker may have died before Airflow heard it.
         """
-        silent = or_(_DELIVERY.announced_by.is_(None), _DELIVERY.announced_by == by)  # safety: told-until-it-is-heard
+        silent = or_(
+            _DELIVERY.announced_by.is_(None),
+            _DELIVERY.announced_by == by,  # safety: told-until-it-is-heard
+        )
         query = select(schema.delivery).where(_of(topology, name), silent)
         rows = connection.execute(query.order_by(_DELIVERY.barrier_id, _DELIVERY.revision))
         return [to_record(DeliveryRecord, row) for row in rows]
