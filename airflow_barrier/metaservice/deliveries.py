@@ -317,18 +317,18 @@ class Deliveries(Group):
 
     @changes
     def release(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
-        """Let go of a sink: it holds no barrier any more, and any DAG may declare it. Again is fine.
+        """Let go of a sink: it holds no barrier any more, and any DAG may declare it. Returns what was known of it.
 
-        What was delivered stays in the sink, as does its ledger; what people have decided about it counts again once it
-        is declared again.
+        What was delivered stays in the sink, as does its ledger, which is asked once the sink is declared again, there
+        or elsewhere; what people have decided about it counts then. Again is fine.
         """
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         if sink.released_at is None:
-            _set(connection, sink, released_at=DatabaseNow())
+            _set(connection, sink, released_at=DatabaseNow(), barrier_id=None, revision=None)
             detail = {"owner": sink.owner, "position": sink.position and str(sink.position), "reason": reason}
             _record(connection, sink, Event("released", actor, detail))
-        return _load(connection, topology, name)
+        return sink
 
 
 def first_held(topology: str) -> ScalarSelect[int | None]:

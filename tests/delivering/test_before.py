@@ -92,7 +92,8 @@ def test_a_sink_that_left_its_dag_holds_nothing(feed: Feed, reporting: Reporting
     assert "declares it no more at barrier 2" in str(meta.audit.newest("shopping"))
 
     # declared again, it goes on from what its ledger says, and what people decided counts
-    (receipt,) = feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
+    told, receipt = feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
+    assert told.told
     assert meta.deliveries.get("shopping", "amount").state is SinkState.PAUSED
     assert str(receipt.counts[AMOUNT]) == "1 updated"
     assert reporting.rows("amount") == second

@@ -125,7 +125,7 @@ def test_what_is_delivered_to_files_equals_the_recomputation(
     found = reports.check(expected)
     assert found.differences == ()
     assert found.rows > 500
-    shutil.rmtree(tmp_path / "reports" / "prices" / f"b{barriers[2].barrier_id:08}.r0")
+    shutil.rmtree(tmp_path / "reports" / "prices" / f"b{barriers[2].barrier_id:08}.r00000")
     assert {difference.partition(": ")[2][:6] for difference in reports.check(expected).differences} == {"prices"}
 
 
