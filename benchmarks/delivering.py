@@ -17,7 +17,8 @@ from sqlalchemy import make_url
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, UPDATE, Rows, SinkDeclaration
 from airflow_barrier.sinks._postgresql_rows import csv_of
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from benchmarks.report import Measured
 
@@ -84,9 +85,11 @@ class Target:
         declared: SinkDeclaration = sink.declare("shop.prices", Rows.CHANGES, "benchmark")
         with sink.connect(declared, self.credentials) as channel:
             channel.validate({"shop.prices": _SCHEMA})
-            after = channel.open(Deliverer("shop", "one", "prices", "benchmark"))
+            after = channel.open(Deliverer("shop", "one", "prices", "benchmark")).position
             number = 1 if after is None else after.barrier_id + 1
-            channel.deliver(Delivery(number, 0, _WHEN, after, Rows.CHANGES, after is None, {"shop.prices": rows}))
+            tables = {"shop.prices": rows}
+            whole = tables if after is None else ()
+            channel.deliver(Delivery(number, 0, _WHEN, after, Rows.CHANGES, whole, tables))
 
     def copied(self, rows: Batches) -> None:
         """Plain COPY, which knows of nothing."""

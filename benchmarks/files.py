@@ -16,7 +16,8 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks.files import FileSink
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.delivering import Extract, write_extract
 from benchmarks.report import Measured
@@ -94,9 +95,9 @@ class _Ways:
         declared = sink.declare({self._table: "prices"}, Rows.TABLE, "benchmark")
         with sink.connect(declared, None) as channel:
             channel.validate({self._table: schema})
-            after = channel.open(Deliverer("bench", "one", "sink", "benchmark"))
+            after = channel.open(Deliverer("bench", "one", "sink", "benchmark")).position
             rows = {self._table: ParquetRows(self._deployment, schema, uris)}
-            channel.deliver(Delivery(1, 0, _WHEN, after, Rows.TABLE, True, rows))
+            channel.deliver(Delivery(1, 0, _WHEN, after, Rows.TABLE, rows, rows))
 
 
 def _at(ways: _Ways, size: int, repeats: int) -> list[str]:

@@ -18,7 +18,8 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sinks.kafka import KafkaSink
-from airflow_barrier.sinks.port import Deliverer, Delivery
+from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.sources.port import CutRequest
@@ -112,8 +113,8 @@ def _out(broker: LocalKafka, size: int, repeats: int) -> list[str]:
         declared = sink.declare("shop.prices", Rows.CHANGES, "benchmark")
         with sink.connect(declared, _credentials(broker)) as channel:
             channel.validate({"shop.prices": rows.schema})
-            after = channel.open(Deliverer("shop", "one", sink.name, "benchmark"))
-            channel.deliver(Delivery(1, 0, _WHEN, after, Rows.CHANGES, True, {"shop.prices": rows}))
+            after = channel.open(Deliverer("shop", "one", sink.name, "benchmark")).position
+            channel.deliver(Delivery(1, 0, _WHEN, after, Rows.CHANGES, ["shop.prices"], {"shop.prices": rows}))
 
     def plain() -> None:
         _send(broker, next(topics), _records(rows))
