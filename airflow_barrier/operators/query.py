@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, barrier_page, show_page
-from airflow_barrier.operators._at import barrier_or_time, several
+from airflow_barrier.operators._at import barrier_or_time
 from airflow_barrier.operators._lineage import Listened, note_answer
 from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
@@ -128,7 +128,7 @@ class ConsistentQueryOperator(Listened, BaseOperator):
         self.at = at
         self.not_older_than = not_older_than
         self.wait = wait
-        self.tables = tables if tables is None else several("tables", tables)
+        self.tables = tables
         self.catalog = catalog
         self.into = into
         self.replace = replace

@@ -612,8 +612,10 @@ class PostgreSQLChannel:
             raise self._unavailable("the end of the session") from error
 
     def _ours(self, error: psycopg.Error) -> Exception:
-        """The error in our words, or as it is if it is about a row."""
+        """The error in our words, or as it is if it is about a row, or about a ledger that another one made."""
         if _is_raised(error) or isinstance(error, errors.ProgramLimitExceeded):  # a value too long for an index
+            return error
+        if isinstance(error, (errors.DuplicateTable, errors.DuplicateObject)):
             return error
         if isinstance(error, errors.LockNotAvailable):
             return SinkUnavailableError(

@@ -345,7 +345,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "one-token": (f"{_FILES}of_many_who_open_at_once_one_can_deliver",),
     "newest-deliverer": (f"{_FOLDER}one_who_was_overtaken_learns_so",),
     "ledger-is-there": (f"{_FILES}a_ledger_that_is_lost_is_no_beginning",),
-    "ledger-is-ours": (f"{_FOLDER}what_is_anothers_is_not_delivered_to",),
+    "ledger-is-ours": (f"{_FOLDER}what_a_person_lets_it_adopt",),
     "no-data-without-ledger": (f"{_FILES}data_without_a_ledger_is_nobodys_to_go_on_with",),
     "after-what-was-delivered": (f"{_FOLDER}what_comes_out_of_order_is_refused",),
     "no-data-ahead-of-ledger": (
