@@ -22,7 +22,6 @@ from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.operators.query import ConsistentQueryOperator
 from airflow_barrier.operators.revise import ReviseOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
@@ -330,12 +329,11 @@ def test_one_where_several_belong(dag: DAG, given: dict[str, Any], message: str)
     [
         (CommitBarrierOperator, "tables"),
         (CompactTablesOperator, "tables"),
-        (ConsistentQueryOperator, "tables"),
         *((ReviseOperator, each) for each in ("changed", "corrections", "reused", "recut")),
     ],
 )
 def test_one_name_where_an_operator_takes_several(operator: Any, argument: str) -> None:
-    own = {ConsistentQueryOperator: {"sql": "SELECT 1"}, ReviseOperator: {"reason": "bad"}}.get(operator, {})
+    own = {ReviseOperator: {"reason": "bad"}}.get(operator, {})
     with pytest.raises(ConfigurationError, match=rf"{argument}: expected a list, found 'shop\.a'"):
         operator(task_id="one", topology="shop", **{argument: "shop.a"}, **own)
 
