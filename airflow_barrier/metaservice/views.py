@@ -107,7 +107,7 @@ def _views(dialect: str) -> dict[str, str]:
             FROM barrier_sink s
             LEFT JOIN barrier_barrier b
             ON b.topology = s.topology AND b.line = 0 AND (b.barrier_id > coalesce(s.barrier_id, 0)
-            OR b.barrier_id = s.barrier_id AND b.computed_in <> s.revision)
+            OR b.barrier_id = s.barrier_id AND b.computed_in > s.revision)
             AND b.state = 'COMMIT' AND b.kind <> 'MAINTENANCE'
             AND (s.barrier_id IS NOT NULL OR b.commit_at >= s.created_at)
             LEFT JOIN barrier_revision r

@@ -317,7 +317,9 @@ STEPS = {
         lambda world, _: world.meta.deliveries.failed("shopping", "prices", "no answer", "test"),
     ),
     "an announcement of a delivery": Step(
-        "deliveries.announce", _delivered, lambda world, _: world.meta.deliveries.announce("shopping", "prices", [B1])
+        "deliveries.announce",
+        _delivered,
+        lambda world, _: world.meta.deliveries.announce("shopping", "prices", [B1], "task"),
     ),
     "a pause": Step(
         "deliveries.pause",

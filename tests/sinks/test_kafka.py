@@ -130,7 +130,7 @@ def test_what_validating_refuses(kafka: Kafka, place: Topics) -> None:
     with cases() as case:
         for settings, schemas, expected in (
             ({}, nanoseconds, "column 'at': expected a type that JSON can hold exactly"),
-            ({"key": ("id", "shop")}, SCHEMAS, "expected the columns of its key, found no shop among id, "),
+            ({"key": "shop"}, SCHEMAS, "expected the columns of its key, found no shop among id, "),
             ({"ledger": plain}, SCHEMAS, "found cleanup.policy delete, retention.ms 604800000; correct that"),
             ({"ledger": wide}, SCHEMAS, "found partitions 3; correct that"),
             ({"transaction_timeout": 901}, SCHEMAS, "name a shorter transaction_timeout=..., or raise the brokers'"),
