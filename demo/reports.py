@@ -166,7 +166,7 @@ class InFiles:
     def _apply(self, target: str, barrier: Barrier, rows: dict[tuple[object, ...], tuple[object, ...]]) -> None:
         import pyarrow.parquet as pq
 
-        for file in sorted((self._folder / target / f"b{barrier.barrier_id:08}.r0").glob("part-*.parquet")):
+        for file in sorted((self._folder / target / f"b{barrier.barrier_id:08}.r00000").glob("part-*.parquet")):
             changes = pq.read_table(file, partitioning=None)
             for change, *row in zip(*(column.to_pylist() for column in changes.columns), strict=True):
                 if change == "delete":
