@@ -25,7 +25,7 @@ def test_an_aborted_barrier_is_told_by_mail_once(airflow: AirflowUnderTest, depl
     world = World(deployment.meta, "watched", ())
     world.declare([Job("load", "shop", outlets=("watched.orders",))], "shop")
     world.abort(world.open(1, run=run_of("shop/scheduled__1")).barrier_id)
-    with world.meta._db.transaction(write=True) as connection:  # ten minutes ago, so that the first run tells it
+    with world.meta._db.transaction(write=True) as connection:  # ten minutes ago, so that one of two runs tells it
         at = world.meta.now() - timedelta(minutes=10)
         connection.execute(update(schema.audit).where(schema.audit.c.topology == "watched").values(at=at))
     with mailbox() as box:
@@ -38,11 +38,11 @@ def test_an_aborted_barrier_is_told_by_mail_once(airflow: AirflowUnderTest, depl
         }
         airflow.api.post("/connections", json=connection).raise_for_status()
         airflow.unpause("watching")
-        first, second = airflow.wait_for_runs("watching", 2)[:2]
+        runs = airflow.wait_for_runs("watching", 2)
         airflow.pause("watching")
         (mail,) = box.mails
     assert (mail["Subject"], mail["To"]) == ("watched: aborted", "data@example.com")
     assert text_of(mail) == "barrier 1 was aborted by test: bad input"
     told = "SmtpNotifier was told: watched: aborted: barrier 1 was aborted by test: bad input"
-    assert told in airflow.log("watching", first, "watch")
-    assert told not in airflow.log("watching", second, "watch")
+    # Airflow dates the first run by the moment at which it has read the DAG: the next run tells what came after that
+    assert [told in airflow.log("watching", run, "watch") for run in runs].count(True) == 1
