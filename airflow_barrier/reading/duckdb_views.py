@@ -6,7 +6,7 @@ else can be read, commits and trimmed metadata do not matter, and filters and co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +50,8 @@ def duckdb_connection(
     there is ``tables.load_at(table, snapshot_id).scan()``. Nothing is fetched from the network but the tables' files.
     With ``meta`` the metadata tables `__META_...` are there too; each read of them is as of then.
 
-    Raises ConfigurationError (DuckDB or an extension of it is missing, other storage) and SnapshotMissingError.
+    Raises ConfigurationError (DuckDB or an extension of it is missing, other storage, names that DuckDB takes for one)
+    and SnapshotMissingError.
 
     >>> with duckdb_connection(deployment.tables, resolution, "lake") as connection:  # doctest: +SKIP
     ...     connection.sql("SELECT a.itemId, amount / price FROM shop.amount a JOIN shop.price USING (itemId)").df()
@@ -60,6 +61,7 @@ def duckdb_connection(
 
     snapshots = {table: resolved.snapshot_id for table, resolved in resolution.tables.items()}
     documents = tables.documents_at(snapshots)
+    _require_distinct_names(documents)
     with TemporaryDirectory(prefix="airflow-barrier-") as folder:
         offline: dict[str, str | bool | int | float | list[str]] = {
             "autoinstall_known_extensions": False,
@@ -124,6 +126,34 @@ def load_extension(connection: DuckDBPyConnection, extension: str) -> None:
             f"({str(error).splitlines()[0]}); install it for this version, for instance by pip install "
             "'airflow-provider-barrier[duckdb]'"
         ) from error
+
+
+def _require_distinct_names(documents: Mapping[str, dict[str, Any]]) -> None:
+    """Of columns `id` and `ID` DuckDB reads the first one for both."""
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    found = [
+        *_taken_for_one("tables", documents),
+        *_taken_for_one("namespaces", {table.rpartition(".")[0] for table in documents}),
+    ]
+    for table, document in documents.items():
+        columns = TableMetadataUtil.parse_obj(document).schema().column_names
+        found += _taken_for_one(f"columns of table {table}:", columns)
+    if found:
+        raise ConfigurationError(
+            f"expected names that differ in more than capitals, since DuckDB takes such for one, found {found[0]}; "
+            "read them by Spark with spark.sql.caseSensitive=true, or by pyiceberg: session.table(name).scan()"
+        )
+
+
+def _taken_for_one(kind: str, names: Iterable[str]) -> list[str]:
+    """Of each two names of a kind that DuckDB does not tell apart, which it compares with the letters A to Z folded."""
+    first: dict[bytes, str] = {}
+    return [
+        f"{kind} {other} and {name}"
+        for name in sorted(names)
+        if (other := first.setdefault(name.encode().lower(), name)) != name
+    ]
 
 
 def _reach(connection: DuckDBPyConnection, locations: set[str], storage: Mapping[str, str]) -> None:

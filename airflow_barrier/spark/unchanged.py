@@ -24,7 +24,7 @@ _BRANCH = "spark.airflow_barrier.branch"
 #: The property of a staged snapshot by which the guard says that it was there.
 GUARD_MARK = "airflow-barrier.guard"
 #: What this property says. Guards of another value refuse less, such as the first, which knew no branches.
-GUARD_PROMISE = "2"
+GUARD_PROMISE = "3"
 #: Older ones ignore the snapshot properties of a session, by which what an attempt staged is known as its own.
 OLDEST_SPARK = "4.0"
 

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from airflow_barrier.protocol.errors import ConfigurationError, SnapshotMissingError, UnknownTableError
 from airflow_barrier.reading.duckdb_views import duckdb_connection, load_extension
@@ -73,6 +73,54 @@ def test_namespaces_are_schemas(tables: IcebergTables) -> None:
     pinned = answer({"shop.a": append(tables, "shop.a", 1), "eu.shop.a": append(tables, "eu.shop.a", 2)})
     with duckdb_connection(tables, pinned, "lake") as connection:
         assert connection.execute('SELECT a.id, e.id FROM shop.a, lake."eu.shop".a AS e').fetchall() == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([NestedField(1, "id", LongType()), NestedField(2, "ID", LongType())], "ID and id"),
+        (
+            [NestedField(1, "s", StructType(NestedField(2, "day", LongType()), NestedField(3, "Day", LongType())))],
+            "s.Day and s.day",
+        ),
+    ],
+)
+def test_columns_that_duckdb_takes_for_one_are_refused(
+    tables: IcebergTables, fields: list[NestedField], said: str
+) -> None:
+    tables.catalog.create_namespace("shop")
+    tables.catalog.create_table("shop.t", Schema(*fields))
+    with (
+        pytest.raises(ConfigurationError, match=f"found columns of table shop.t: {said}; read them by"),
+        duckdb_connection(tables, answer({"shop.t": None}), "lake"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["shop.t", "shop.T"], "tables shop.T and shop.t"),
+        (["shop.t", "Shop.u"], "namespaces Shop and shop"),
+    ],
+)
+def test_names_that_duckdb_takes_for_one_are_refused(tables: IcebergTables, names: list[str], said: str) -> None:
+    create(tables, *names)
+    with (
+        pytest.raises(ConfigurationError, match=said),
+        duckdb_connection(tables, answer(dict.fromkeys(names)), "lake"),
+    ):
+        pass
+
+
+def test_columns_that_differ_beyond_a_to_z_are_told_apart(tables: IcebergTables) -> None:
+    tables.catalog.create_namespace("shop")
+    table = tables.catalog.create_table(
+        "shop.t", Schema(NestedField(1, "ä", LongType()), NestedField(2, "Ä", LongType()))
+    )
+    table.append(pa.table({"ä": [1], "Ä": [2]}))
+    with duckdb_connection(tables, answer(tables.mains(["shop.t"])), "lake") as connection:
+        assert connection.execute('SELECT "Ä", "ä" FROM shop.t').fetchall() == [(2, 1)]
 
 
 def test_filters_and_columns_get_down_to_the_files(tables: IcebergTables) -> None:

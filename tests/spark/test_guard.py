@@ -238,6 +238,54 @@ def test_ddl_of_icebergs_own_is_refused_however_the_table_is_named(job: SparkSes
     job.sql("USE spark_catalog.default")
 
 
+@pytest.mark.parametrize("table", ["lake.guarded.outlet", "guarded.outlet", f"lake.guarded.outlet.branch_{BRANCH}"])
+def test_no_merge_adds_columns(job: SparkSession, spark: SparkSession, table: str) -> None:
+    job.sql("USE lake")
+    rows = job.table("lake.guarded.inlet").selectExpr("k", "n", "'x' AS note")
+    rows.createOrReplaceTempView("wider")
+    on = "t.k = s.k WHEN NOT MATCHED THEN INSERT *"
+    for merge in (
+        lambda: job.sql(f"MERGE WITH SCHEMA EVOLUTION INTO {table} t USING wider s ON {on}").collect(),
+        lambda: (
+            rows.mergeInto(table, rows.k == 1).whenNotMatched().insertAll().withSchemaEvolution().merge()  # type: ignore[func-returns-value]
+        ),
+    ):
+        with pytest.raises(PySparkException) as raised:
+            merge()
+        assert DDL in str(raised.value)
+    assert spark.table("lake.guarded.outlet").columns == ["k", "n"]
+    job.sql("USE spark_catalog.default")
+
+
+@pytest.mark.parametrize("key", ["mergeSchema", "merge-schema"])
+def test_no_write_adds_columns_to_a_table_that_accepts_any_schema(
+    job: SparkSession, spark: SparkSession, key: str
+) -> None:
+    accepts = "TBLPROPERTIES ('write.spark.accept-any-schema' = 'true')"
+    rows = job.table("lake.guarded.inlet").selectExpr("k", "n", "'x' AS note")
+    spark.sql(f"ALTER TABLE lake.guarded.outlet SET {accepts}")
+    job.sql("REFRESH TABLE lake.guarded.outlet")
+    try:
+        writes = [
+            lambda: rows.writeTo("lake.guarded.outlet").option(key, "true").append(),
+            lambda: rows.write.format("iceberg").mode("append").option(key, "true").save("lake.guarded.outlet"),
+            lambda: rows.write.option(key, "true").mode("append").saveAsTable("lake.guarded.outlet"),
+            lambda: job.sql(f"INSERT INTO lake.guarded.outlet WITH ('{key}' = 'true') SELECT 2, 2, 'x'").collect(),
+        ]
+        for write in writes:
+            with pytest.raises(PySparkException) as raised:
+                write()
+            assert DDL in str(raised.value)
+        job.conf.set("spark.sql.iceberg.merge-schema", "true")
+        with pytest.raises(PySparkException, match=DDL):
+            rows.writeTo("lake.guarded.outlet").append()
+        assert spark.table("lake.guarded.outlet").columns == ["k", "n"]
+    finally:
+        job.conf.unset("spark.sql.iceberg.merge-schema")
+        spark.sql("ALTER TABLE lake.guarded.outlet UNSET TBLPROPERTIES ('write.spark.accept-any-schema')")
+        job.sql("REFRESH TABLE lake.guarded.outlet")
+
+
 def test_what_is_declared_goes_to_the_branch_and_bears_the_mark(job: SparkSession, spark: SparkSession) -> None:
     job.sql("CREATE TABLE IF NOT EXISTS lake.guarded.outlet (k INT, n BIGINT) USING iceberg")
     job.sql("INSERT INTO lake.guarded.outlet SELECT k, n + 1 FROM lake.guarded.inlet")

@@ -4,6 +4,7 @@ import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
@@ -50,7 +51,7 @@ final class Declared {
         if (conf.getConfString(CONF + "reads", null) == null) {
             return null;
         }
-        conf.setConfString(MARK, "2"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
+        conf.setConfString(MARK, "3"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
         return new Declared(conf);
     }
 
@@ -76,10 +77,19 @@ final class Declared {
         }
     }
 
+    /** Spark alters the table of a MERGE as soon as its columns are resolved, so that is looked at before. */
+    void checkEvolution(LogicalPlan node) {
+        if (Boolean.TRUE.equals(Nodes.get(node, "withSchemaEvolution"))
+                && Nodes.get(firstLeaf(node), "multipartIdentifier") instanceof scala.collection.Seq<?> parts) {
+            requireNotOurs(parts, "WITH SCHEMA EVOLUTION");
+        }
+    }
+
     void check(LogicalPlan node) {
         String kind = node.getClass().getSimpleName();
-        if (node instanceof V2WriteCommand) {
-            requireOutlet((LogicalPlan) ((V2WriteCommand) node).table(), node);
+        if (node instanceof V2WriteCommand write) {
+            requireOutlet((LogicalPlan) write.table(), node);
+            requireNoEvolution(write);
         } else if (Nodes.get(node, "sink") instanceof Table sink) {
             requireNoStream(sink);
         } else if (ROW_LEVEL.contains(kind)) {
@@ -89,7 +99,7 @@ final class Declared {
         } else if (isDdl(kind, node)) {
             nameOf(node.children().head()).ifPresent(name -> requireNoDdl(name, kind, node));
         } else if (Nodes.get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
-            requireNoIcebergDdl((scala.collection.Seq<?>) Nodes.get(node, "table"), kind);
+            requireNotOurs((scala.collection.Seq<?>) Nodes.get(node, "table"), kind);
         } else {
             nameOf(node).ifPresent(name -> requireInlet(name, node));
         }
@@ -155,7 +165,19 @@ final class Declared {
         }
     }
 
-    private void requireNoIcebergDdl(scala.collection.Seq<?> parts, String kind) {
+    /** Iceberg adds columns to a table that accepts any schema, while it makes ready to write. */
+    private void requireNoEvolution(V2WriteCommand write) {
+        Map<String, String> options = AttemptBranch.optionsOf(write.table(), write);
+        String inSession = SQLConf.get().getConfString("spark.sql.iceberg.merge-schema", "false");
+        String merges = options.getOrDefault("merge-schema", options.getOrDefault("mergeSchema", inSession));
+        if (Boolean.parseBoolean(merges) && write.table().skipSchemaResolution()) {
+            nameOf(write.table()).ifPresent(table -> {
+                throw ddl(table, "mergeSchema");
+            });
+        }
+    }
+
+    private void requireNotOurs(scala.collection.Seq<?> parts, String kind) {
         boolean qualified = catalog.equalsIgnoreCase(parts.head().toString());
         // Without a catalog, a name is in the current one, which may be ours.
         if (qualified || parts.length() <= 2) {

@@ -19,11 +19,12 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
 
     @Override
     public BoxedUnit apply(SparkSessionExtensions extensions) {
-        // the first rules of all: Spark calls procedures among the next ones
+        // the first rules of all: Spark calls procedures and alters tables among the next ones
         extensions.injectHintResolutionRule(function(session -> new Rule<LogicalPlan>() {
             @Override
             public LogicalPlan apply(LogicalPlan plan) {
                 look(plan, Declared::checkProcedure);
+                look(plan, Declared::checkEvolution);
                 return plan;
             }
         }));
