@@ -55,7 +55,8 @@ def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> C
                 return _not_ready(topic, waited_for, request.until, lateness)
         offsets = {partition: end.offset for partition, end in found.items()}
         if times.lateness is not None:
-            held = {"held": _held(topic, start, request.until, future, begin, offsets)}
+            left = min(request.until + lateness, future)
+            held = {"held": _held(topic, start, request.until, left, begin, offsets)}
     return Cut(
         topic.source,
         None if start is None else {name: start[name] for name in _OF_THE_START if name in start},
@@ -279,18 +280,20 @@ def _held(
     topic: Log,
     start: Mapping[str, Any] | None,
     until: datetime,
-    future: datetime,
+    left: datetime,
     begin: Mapping[int, int],
     offsets: Mapping[int, int],
 ) -> list[dict[str, Any]]:
-    """Of which offsets, up to where this epoch ends, records are left for later ones: those after the barrier's time.
+    """Of which offsets, up to where this epoch ends, records are left for later ones: those after the barrier's time
+    and up to ``left``.
 
-    Brokers know where the first of them is, and all have become due with a barrier of ``future``.
+    Brokers know where the first of them is. All have become due with a barrier of ``left``: an epoch ends before the
+    first record after that, but for those of a time to come, which flow with it.
     """
     held = [entry for entry in (start or {}).get("held", ()) if datetime.fromisoformat(entry["until"]) > until]
     for partition, first in topic.first_after(topic.partitions, until).items():
-        if first is not None and (begins := max(begin[partition], first.offset)) < offsets[partition]:
-            held.append({"partition": partition, "from": begins, "to": offsets[partition], "until": text_of(future)})
+        if first is not None and (begins := max(begin[partition], first.offset)) < offsets[partition] and left > until:
+            held.append({"partition": partition, "from": begins, "to": offsets[partition], "until": text_of(left)})
     return held
 
 

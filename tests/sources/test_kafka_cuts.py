@@ -313,18 +313,32 @@ def test_a_barrier_waits_for_each_partition(kafka: Broker) -> None:
     send(kafka, topic, 1.2, 1.7, 0.9)
     cut = barriers.cut(day(1), now=day(9))
     assert spans(cut) == {"0": (0, 3), "1": (0, 1)}, "up to the first record that is late enough"
-    later = day(9) + timedelta(minutes=5)
-    held = {"partition": 0, "from": 1, "to": 3, "until": later.isoformat()}
+    held = {"partition": 0, "from": 1, "to": 3, "until": day(1.5).isoformat()}
     assert cut.end["held"] == [held], "of which what is later than the barrier is left"
     send(kafka, topic, 5)
     send(kafka, topic, 5, partition=1)
     cut = barriers.cut(day(2), now=day(9))
     assert cut.start is not None
     assert (cut.start["held"], spans(cut)) == ([held], {"0": (3, 5), "1": (1, 2)})
-    assert cut.end["held"] == [held], "whether records of it are left brokers cannot tell"
-    send(kafka, topic, 11)
-    send(kafka, topic, 11, partition=1)
-    assert barriers.cut(day(10), now=day(12)).end["held"] == []
+    assert cut.end["held"] == [], "an epoch ends before what is later than it waits for"
+
+
+def test_what_is_left_in_a_catch_up_is_left_for_as_long_as_barriers_wait(kafka: Broker) -> None:
+    """Offsets that are read grow with the records, and each cut is as large as the first."""
+    topic = kafka.topic()
+    lateness = timedelta(hours=3)
+    barriers = by_event_time(kafka, topic, allowed_lateness=lateness)
+    send(kafka, topic, *(number / 48 for number in range(48 * 6)))
+    read, most = 0, 0
+    for hour in range(1, 24 * 5):
+        cut = barriers.cut(day(hour / 24), now=day(99))
+        left = [*kafka_cuts.held_before(cut), *cut.end["held"]]
+        most = max(most, len(cut.end["held"]))
+        read += cut.end["offsets"]["0"] - cut.end["begin"]["0"]
+        read += sum(each["to"] - each["from"] for each in kafka_cuts.held_before(cut))
+        assert all(datetime.fromisoformat(each["until"]) <= day(hour / 24) + lateness for each in left)
+    assert most == 3
+    assert read < 48 * 6 * 5
 
 
 def test_an_idle_partition_is_not_waited_for(kafka: Broker) -> None:
