@@ -1,8 +1,9 @@
 """Which offsets of a topic belong to an epoch.
 
 A cut's ``end`` has, by partition: ``begin`` and ``offsets``, from and up to which (exclusive) the epoch reads, and
-``epochs``, those of the partitions' leaders; and the ``topic_id``. Its ``start`` has the predecessor's ``offsets``. By
-event time ``held`` says of which offsets the records between two moments are left for later epochs.
+``epochs``, those of the partitions' leaders, by which one that was truncated and has grown again is known; and the
+``topic_id``. Its ``start`` has the predecessor's ``offsets``. By event time ``held`` says of which offsets the records
+between two moments are left for later epochs.
 Offsets are counted by Kafka: those of control records and of aborted transactions are among them, and are read by
 nobody.
 """
@@ -73,11 +74,7 @@ def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> C
 
 def check(topic: Log, cut: Cut) -> None:
     """Raise SourceDataError naming what of the cut is gone."""
-    begin, end = _by_number(cut.end["begin"]), _by_number(cut.end["offsets"])
-    reading = {partition: offset for partition, offset in begin.items() if offset < end[partition]}
-    for entry in held_before(cut):
-        reading[entry["partition"]] = min(entry["from"], reading.get(entry["partition"], entry["from"]))
-    lost = _lost(topic, cut.end["topic_id"], reading, end)
+    lost = _lost(topic, cut.end, _reading(cut), _by_number(cut.end["offsets"]))
     if lost:
         raise SourceDataError(  # safety: offsets-as-they-were-cut
             f"{topic.what}: expected topic {topic.topic} as it was cut, found that {_said(lost)}. The epoch cannot be "
@@ -86,12 +83,35 @@ def check(topic: Log, cut: Cut) -> None:
         )
 
 
+def check_kept(topic: Log, cut: Cut) -> None:
+    """:func:`check`, for a cut of long ago. SourceDataError also for a topic that is compacted: records may be gone
+    from the middle of the cut, and nothing tells which.
+    """
+    check(topic, cut)
+    policy = (topic.config() or {}).get("cleanup.policy", "")
+    if "compact" in policy and _reading(cut):
+        raise SourceDataError(
+            f"{topic.what}: expected topic {topic.topic} to keep each record, found cleanup.policy={policy}: of an "
+            "epoch that was cut long ago it may have fewer by now, and does not say so. Replace the epoch by a "
+            "revision (--sql, --file)"
+        )
+
+
+def _reading(cut: Cut) -> dict[int, int]:
+    """From which offset on the cut's epoch reads each partition; without those of which it reads nothing."""
+    begin, end = _by_number(cut.end["begin"]), _by_number(cut.end["offsets"])
+    reading = {partition: offset for partition, offset in begin.items() if offset < end[partition]}
+    for entry in held_before(cut):
+        reading[entry["partition"]] = min(entry["from"], reading.get(entry["partition"], entry["from"]))
+    return reading
+
+
 def check_goes_on(topic: Log, cut: Cut) -> dict[int, int]:
     """Where the next cut begins in each partition that this one knows. Raises SourceDataError for a topic in which that
     is another place by now, or none.
     """
     end = {each: offset for each, offset in _by_number(cut.end["offsets"]).items() if each in topic.partitions}
-    if lost := _made_anew(topic, cut.end["topic_id"]) or _truncated(topic, end):
+    if lost := _made_anew(topic, cut.end) or _truncated(topic, cut.end, end):
         raise SourceDataError(  # safety: lag-of-the-same-topic
             f"{topic.what}: expected topic {topic.topic} to go on from where the newest barrier ended, found that "
             f"{_said(lost)}; the next barrier says what can be done"
@@ -121,7 +141,7 @@ def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dic
     if start is None:
         return first
     begin = dict.fromkeys(topic.partitions, 0) | _by_number(start["offsets"])
-    lost = _lost(topic, start["topic_id"], begin, begin)
+    lost = _lost(topic, start, begin, begin)
     if not lost:
         return begin
     found = f"expected topic {topic.topic} from where the barrier before ended, found that {_said(lost)}"
@@ -137,9 +157,9 @@ def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dic
     return {each: min(max(begin[each], first[each]), ends[each].offset) for each in topic.partitions}
 
 
-def _lost(topic: Log, topic_id: str, begin: Mapping[int, int], end: Mapping[int, int]) -> list[str]:
-    """What is gone of the offsets from ``begin`` to ``end``, in words."""
-    if anew := _made_anew(topic, topic_id):
+def _lost(topic: Log, known: Mapping[str, Any], begin: Mapping[int, int], end: Mapping[int, int]) -> list[str]:
+    """What is gone of the offsets from ``begin`` to ``end``, in words. ``known``: the end of the cut that has them."""
+    if anew := _made_anew(topic, known):
         return anew
     first = topic.beginnings([partition for partition in sorted(begin) if partition in topic.partitions])
     lost = [
@@ -148,23 +168,34 @@ def _lost(topic: Log, topic_id: str, begin: Mapping[int, int], end: Mapping[int,
         for partition, place in sorted(first.items())
         if place.offset > begin[partition]
     ]
-    return lost + _truncated(topic, {partition: end[partition] for partition in first})
+    return lost + _truncated(topic, known, {partition: end[partition] for partition in first})
 
 
-def _made_anew(topic: Log, topic_id: str) -> list[str]:
-    if topic_id == topic.topic_id:
+def _made_anew(topic: Log, known: Mapping[str, Any]) -> list[str]:
+    if known["topic_id"] == topic.topic_id:
         return []
-    return [f"it was deleted and made anew (its id was {topic_id}, and is {topic.topic_id})"]
+    return [f"it was deleted and made anew (its id was {known['topic_id']}, and is {topic.topic_id})"]
 
 
-def _truncated(topic: Log, end: Mapping[int, int]) -> list[str]:
-    last = topic.stable_ends([*end])
-    return [
-        f"partition {partition} ends at offset {place.offset}, and those up to {end[partition]} are gone: it was "
-        "truncated"
-        for partition, place in sorted(last.items())
-        if place.offset < end[partition]
-    ]
+def _truncated(topic: Log, known: Mapping[str, Any], end: Mapping[int, int]) -> list[str]:
+    """Which partitions end earlier, or have grown again: a later leader than the one of the cut has written what stands
+    before ``end``.
+    """
+    epochs = _by_number(known.get("epochs", {}))
+    lost = []
+    for partition, place in sorted(topic.stable_ends([*end]).items()):
+        epoch = epochs.get(partition, place.epoch)
+        if place.offset < end[partition]:
+            lost.append(
+                f"partition {partition} ends at offset {place.offset}, and those up to {end[partition]} are gone: it "
+                "was truncated"
+            )
+        elif place.epoch > epoch >= 0 and topic.epoch_before(partition, end[partition]) > epoch:
+            lost.append(
+                f"partition {partition} has other records before offset {end[partition]}, of a later leader: it was "
+                "truncated, and has grown again"
+            )
+    return lost
 
 
 def _used_up(topic: Log, already: datetime | int | Mapping[str, Any]) -> dict[str, Any]:
@@ -226,9 +257,9 @@ class _Later:
             partition,
             self.future.isoformat(),
         )
-        for number, (offset, timestamp) in enumerate(topic.timestamps(partition, begin, end), 1):
-            if self._is_later(timestamp):
-                return _End(offset, is_reached=True)
+        for number, record in enumerate(topic.records(partition, begin, end), 1):
+            if self._is_later(record.timestamp):
+                return _End(record.offset, is_reached=True)
             if number == _MOST_LOOKED_AT:  # they are all due, and what comes behind them is in the next epoch
                 log.warning(
                     "%s: partition %d: expected all that is due in this epoch, found that it ends after %s records, "
@@ -238,9 +269,9 @@ class _Later:
                     topic.what,
                     partition,
                     f"{number:,}",
-                    offset,
+                    record.offset,
                 )
-                return _End(offset + 1, is_reached=True)
+                return _End(record.offset + 1, is_reached=True)
         return _End(end, is_reached=self._is_later(first.timestamp))
 
     def _is_later(self, timestamp: int) -> bool:

@@ -44,10 +44,15 @@ def lag(topic: Log, cut: Cut | None, now: datetime) -> Lag:
         )
         for each in topic.partitions
     )
-    note = None
+    return Lag("offsets", "partition", sum(part.behind for part in parts), retention, parts, _note(config))
+
+
+def _note(config: Mapping[str, str] | None) -> str | None:
     if config is None:
-        note = "how long it keeps records is not known: its user lacks the right DescribeConfigs on the topic"
-    return Lag("offsets", "partition", sum(part.behind for part in parts), retention, parts, note)
+        return "how long it keeps records is not known: its user lacks the right DescribeConfigs on the topic"
+    if "compact" in config["cleanup.policy"]:
+        return "its topic is compacted, so no revision reads its epochs again"
+    return None
 
 
 def _retention(config: Mapping[str, str]) -> timedelta | None:

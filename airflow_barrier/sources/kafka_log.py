@@ -25,6 +25,8 @@ _NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 _OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 #: What no waiting helps against.
 _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+#: So many offsets before a place a record is looked for: markers of transactions may stand between.
+_NEAR = (2, 32, 512)
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "no right to read it; grant the connection's user Read and Describe on it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic; create it, or correct the name",
@@ -34,7 +36,8 @@ _REFUSED = {
 @dataclass(frozen=True)
 class Offset:
     """A place in a partition: a record's, or where the next one will be. ``timestamp``: the record's, in ms since
-    1970; -1 where there is none. ``epoch``: that of the partition's leader, -1 where brokers do not say it.
+    1970; -1 where there is none. ``epoch``: that of the partition's leader, in which the record was written; -1 where
+    brokers do not say it.
     """
 
     offset: int
@@ -107,9 +110,9 @@ class Log:
         found = self._offsets(f"what is later than {moment.isoformat()}", dict.fromkeys(partitions, later))
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
-    def timestamps(self, partition: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Offset and timestamp (ms) of the records from ``begin`` to before ``end``, which are read here one batch
-        after the other. It may end early, with those that are gone.
+    def records(self, partition: int, begin: int, end: int) -> Iterator[Offset]:
+        """Where the committed records from ``begin`` to before ``end`` are, which are read here one batch after the
+        other. It may end early, with those that are gone.
         """
         with self._reading({partition: begin}) as consumer:
             while True:
@@ -127,7 +130,17 @@ class Log:
                 assert offset is not None, "a record has one"
                 if offset >= end:
                     return
-                yield offset, message.timestamp()[1]
+                epoch = message.leader_epoch()
+                yield Offset(offset, message.timestamp()[1], -1 if epoch is None else epoch)
+
+    def epoch_before(self, partition: int, end: int) -> int:
+        """The leader's epoch in which the last committed record before ``end`` was written; -1: none is found near."""
+        first = self.beginnings([partition])[partition].offset
+        for back in _NEAR:
+            epochs = [record.epoch for record in self.records(partition, max(first, end - back), end)]
+            if epochs:
+                return epochs[-1]
+        return -1
 
     def first_timestamps(self, begins: Mapping[int, int]) -> dict[int, int]:
         """Of each partition the timestamp (ms) of the first committed record from an offset on. Those that have none,

@@ -181,13 +181,18 @@ def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytes
     """The topic is the same one, and ends before what was cut already."""
     topic = own_kafka.topic(2)
     send(own_kafka, topic, 0, 1.5)
-    send(own_kafka, topic, 0, partition=1)
+    others = own_kafka.producer(transactional_id=f"{topic}-others")
+    others.init_transactions(own_kafka.patience)
+    others.begin_transaction()
+    others.produce(topic, b"v", partition=1, timestamp=at(day(0)))
+    others.commit_transaction(own_kafka.patience)  # a marker is the last offset
+    own_kafka.settle(topic)
     barriers = Cutter(source(own_kafka, topic))
     barriers.cut(day(1))
     with own_kafka.as_of_now():
         send(own_kafka, topic, 1, 1, 1)
         cut = barriers.cut(day(2))
-        assert spans(cut) == {"0": (2, 5), "1": (1, 1)}
+        assert spans(cut) == {"0": (2, 5), "1": (2, 2)}
     lost = "partition 0 ends at offset 2, and those up to 5 are gone: it was truncated"
     with pytest.raises(SourceDataError, match=rf"expected topic {topic} as it was cut, found that {lost}\. The epoch"):
         source(own_kafka, topic).check(cut)
@@ -198,7 +203,7 @@ def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytes
     for by in ("offset", "timestamp"):
         going_on = Cutter(source(own_kafka, topic, fail_on_data_loss=False, attribute_by=by), cuts=[*barriers.cuts])
         caplog.clear()
-        assert spans(going_on.cut(day(3), now=day(9))) == {"0": (2, 2), "1": (1, 1)}
+        assert spans(going_on.cut(day(3), now=day(9))) == {"0": (2, 2), "1": (2, 2)}
         assert f"{lost}: it goes on with what is there" in caplog.text
     left = {"partition": 0, "from": 1, "to": 5, "until": day(9).isoformat()}
     held = Cut(cut.source, None, {**cut.end, "held": [left]})
@@ -209,7 +214,32 @@ def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytes
     assert next_one.start is not None
     assert next_one.start["held"] == [{**left, "to": 2}], "what was left for later epochs is gone as well"
     send(own_kafka, topic, 3)
-    assert spans(going_on.cut(day(4), now=day(9))) == {"0": (2, 3), "1": (1, 1)}
+    assert spans(going_on.cut(day(4), now=day(9))) == {"0": (2, 3), "1": (2, 2)}
+    own_kafka.stop()
+    own_kafka.start()  # by which its partitions get leaders of a later epoch, as by an unclean election
+    send(own_kafka, topic, 4, 4, 4)
+    grown = "partition 0 has other records before offset 5, of a later leader: it was truncated, and has grown again"
+    with pytest.raises(SourceDataError, match=f"as it was cut, found that {grown}"):
+        source(own_kafka, topic).check(cut)
+    with pytest.raises(SourceDataError, match=f"where the newest barrier ended, found that {grown}"):
+        source(own_kafka, topic).lag(cut, day(5))
+    with pytest.raises(SourceDataError, match=f"where the barrier before ended, found that {grown}"):
+        Cutter(source(own_kafka, topic), cuts=[*barriers.cuts]).cut(day(5))
+    going_on = Cutter(source(own_kafka, topic, fail_on_data_loss=False), cuts=[*barriers.cuts])
+    assert spans(going_on.cut(day(5))) == {"0": (5, 6), "1": (2, 2)}
+    for _, whole in (barriers.cuts[0], going_on.cuts[-1]):
+        source(own_kafka, topic).check(whole)
+
+
+def test_a_revision_reads_no_topic_that_is_compacted(kafka: Broker) -> None:
+    topic = kafka.topic(cleanup_policy="compact,delete")
+    kafka.send(topic, {"key": b"k", "value": b"v"})
+    barriers = Cutter(source(kafka, topic))
+    cut, empty = barriers.cut(day(2)), barriers.cut(day(3))
+    barriers.source.check(cut)
+    with pytest.raises(SourceDataError, match=r"keep each record, found cleanup.policy=compact,delete: .* --file\)"):
+        barriers.source.check_held(cut, None)  # type: ignore[arg-type]
+    barriers.source.check_held(empty, None)  # type: ignore[arg-type]
 
 
 def test_a_cut_that_reads_nothing_misses_nothing(kafka: Broker) -> None:
