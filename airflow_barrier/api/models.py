@@ -355,7 +355,9 @@ class Delay(Model):
 
 
 class Lag(Model):
-    """``behind``: how much of it no barrier has read. ``unknown``: why that cannot be told."""
+    """``behind``: how much of it no barrier has read. ``unknown``: why that cannot be told. ``note``: what of it nobody
+    reads, or is not known.
+    """
 
     source: str
     kind: str
@@ -363,6 +365,7 @@ class Lag(Model):
     behind: int | None
     unit: str | None
     urgent: bool
+    note: str | None
     unknown: str | None
 
 

@@ -36,6 +36,7 @@ def sources(access: AccessDep, sight: SightDep) -> models.Sources:
                 behind=None if each.lag is None else each.lag.behind,
                 unit=None if each.lag is None else each.lag.unit,
                 urgent=each.lag is not None and each.lag.is_urgent,
+                note=None if each.lag is None else each.lag.note,
                 unknown=each.unknown,
             )
             for each in source_statuses(sight.meta, sight.name, access.credentials, only=seen)

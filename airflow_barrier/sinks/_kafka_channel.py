@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -215,7 +216,7 @@ class KafkaChannel:
         opened(who, ledgers.words_of(who, self._ledger), record, ours, None)  # topics may have been made anew since
         now = record.delivered(ours, delivery.position)
         counts: dict[str, Counts] = {}
-        with self._transaction() as producer:
+        with self._in_time(), self._transaction() as producer:
             for table in sorted(delivery.tables):
                 counts[table] = self._send_rows(producer, table, topics[self._targets[table]], delivery)
             value = ledgers.delivered_value(who, Record(now, self._id), delivery, counts)
@@ -289,6 +290,24 @@ class KafkaChannel:
         )
 
     # --- transactions -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Brokers that end a transaction, since it takes too long, fence its producer as if another one had come."""
+        timeout: int = self._declared.options["transaction_timeout"]
+        began = monotonic()
+        try:
+            yield
+        except FencedDelivererError as error:
+            seconds = monotonic() - began
+            if seconds < timeout:
+                raise
+            raise SinkUnavailableError(
+                f"{self}: expected a barrier to be sent within the transaction_timeout of {timeout} s, found that it "
+                f"took {seconds:.0f} s, and that the brokers have ended its transaction; nothing of this barrier was "
+                "delivered. Try again; if it takes as long then, give the sink a longer transaction_timeout=..., and "
+                "the brokers a transaction.max.timeout.ms that allows it"
+            ) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[Producer]:

@@ -16,6 +16,9 @@ from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.sources.files import Files
 from tests.api.asking import Asking
 from tests.api.scene import HOSTILE, SECRET, age, declared, everything, joining, opened
 from tests.metaservice.world import World
@@ -60,6 +63,15 @@ def test_all_routes_answer(shop: World, asking: Asking) -> None:
         asking.told(f"shop{path}")
     assert asking.get("").json() == {"deployments": [{"deployment": "prod"}]}
     assert asking.get("/prod/topologies").json()["topologies"][0]["readable"]["barrier_id"] == 1
+
+
+def test_what_is_to_be_known_of_a_source_is_told(shop: World, asking: Asking) -> None:
+    landing = Files("/landing", name="landing", format="csv", schema="id INT").declare()
+    lake = World(shop.meta, "lake", ())
+    lake.declare([Job("load", "shop", outlets=("lake.rows",), externals=(landing,))], "shop")
+    lake.open(1, cuts=[Cut("landing", None, {"overwritten": "1 file is not as it was"})])
+    (told,) = asking.told("lake/sources")["sources"]
+    assert (told["barrier_id"], told["behind"], told["note"]) == (1, 0, "1 file is not as it was")
 
 
 def test_topologies_of_a_dag(shop: World, asking: Asking) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
@@ -67,6 +68,28 @@ def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
         with pytest.raises(FencedDelivererError, match="expected to be its only deliverer"):
             first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
         second.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
+    check(place, CHANGES[:2], Rows.CHANGES)
+
+
+def test_a_transaction_that_takes_too_long_is_told_as_that(place: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_barrier.sinks.kafka._SHORTEST", 10)
+    monkeypatch.setattr(_kafka_client, "STEP", 10)
+    prepared(place, 1)
+
+    class Late(Batches):
+        def __iter__(self) -> Iterator[pa.RecordBatch]:
+            wait_for("the brokers to end the transaction", lambda: place.left_over() == [])
+            yield from super().__iter__()
+
+    slow = delivery(CHANGES[3], Rows.CHANGES, CHANGES[0].position)
+    last = max(slow.tables)
+    late = Late(**vars(slow.tables[last]))
+    with place.channel(transaction_timeout=10) as channel:
+        channel.open(deliverer())
+        with pytest.raises(SinkUnavailableError, match=r"the transaction_timeout of 10 s, found that it took 1. s"):
+            channel.deliver(replace(slow, tables={**slow.tables, last: late}))
+    with place.channel() as channel:
+        catch_up(channel, Rows.CHANGES, CHANGES[:2])
     check(place, CHANGES[:2], Rows.CHANGES)
 
 

@@ -100,6 +100,7 @@ class Kafka(LocalKafka):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             "message.max.bytes": "4194304",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         }
         super().__init__(free_port(), free_port(), JARS, own | options)
         self.authority = Authority(self._folder)

@@ -44,6 +44,7 @@ export function Sources({ deployment, topology }: ViewProps) {
                       ? `not known: ${each.unknown ?? "it cannot be asked"}`
                       : `${each.behind.toLocaleString("en")} ${each.unit ?? ""}`}
                     {each.urgent && "; some of it is gone from the source, or will be within a day"}
+                    {each.note && <div className="dim">{each.note}</div>}
                   </td>
                 </tr>
               ))}

@@ -284,6 +284,7 @@ export interface Lag {
   behind: number | null;
   unit: string | null;
   urgent: boolean;
+  note: string | null;
   unknown: string | null;
 }
 
