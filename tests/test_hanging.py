@@ -107,3 +107,20 @@ def test_a_run_that_takes_too_long_tells_what_has_failed(pytester: pytest.Pytest
     said = done.stderr.str()
     assert "the run has taken 15 s and ends" in said
     assert "in test_is_long\n" in said
+
+
+def test_a_run_that_does_not_end_then_is_killed(pytester: pytest.Pytester) -> None:
+    tests = """
+import signal
+
+def test_fails():
+    assert False
+
+def test_is_deaf_and_computes():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        pass
+"""
+    done = run(pytester, tests, "-o", "ends_after=4", "-o", "hangs_after=2")
+    assert done.ret == 1
+    assert "and it did not end: it is killed; failed so far: test_it.py::test_fails" in done.stderr.str()

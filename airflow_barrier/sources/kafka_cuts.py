@@ -90,7 +90,7 @@ def check_kept(topic: Log, cut: Cut) -> None:
     check(topic, cut)
     policy = (topic.config() or {}).get("cleanup.policy", "")
     if "compact" in policy and _reading(cut):
-        raise SourceDataError(
+        raise SourceDataError(  # safety: compacted-is-not-read-again
             f"{topic.what}: expected topic {topic.topic} to keep each record, found cleanup.policy={policy}: of an "
             "epoch that was cut long ago it may have fewer by now, and does not say so. Replace the epoch by a "
             "revision (--sql, --file)"

@@ -188,6 +188,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "schemas-of-a-subject": ("tests/sources/test_kafka_registry.py::test_what_a_registry_has_not",),
     "schemas-that-can-be-read": ("tests/sources/test_kafka_registry.py::test_what_a_registry_has_not",),
+    "compacted-is-not-read-again": (f"{_OFFSETS}a_revision_reads_no_topic_that_is_compacted",),
     "offsets-as-they-were-cut": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
     "source-roots": ("tests/coordinator/test_sources_that_fail.py::test_a_source_outside_of_the_roots_is_not_opened",),
     "put-off-is-made-once": ("tests/coordinator/test_sources_that_fail.py::test_two_jobs_read_one_cut",),

@@ -86,6 +86,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "the-future-ends-no-epoch": "A record of a clock that is wrong opens no barrier.",
         "no-offsets-are-skipped": "Offsets that are gone before a cut are skipped only where a person said so.",
         "offsets-as-they-were-cut": "Those of a cut that are gone stop its readers.",
+        "compacted-is-not-read-again": "No revision reads an epoch of which compaction may have taken records.",
         "lag-of-the-same-topic": "How far behind a topic is read is told only of the topic that was cut.",
         "schemas-of-a-subject": "An attempt without its writers' schemas does not begin.",
         "schemas-that-can-be-read": "An attempt whose writers' schemas are no Avro, or incomplete, does not begin.",

@@ -4,8 +4,8 @@ It hangs if neither the process that runs it nor any below computes. A test that
 Airflow computes all the time: such waits have bounds of their own (`waiting.py`).
 
 A run that takes longer than it may (`ends_after`) says the same, and ends with all that has failed so far: whoever runs
-the tests for us would end it without a word. (pytest-timeout's `session_timeout` is looked at between tests only, so a
-test that hangs is not ended by it.)
+the tests for us would end it without a word. A run that does not end then is killed. (pytest-timeout's
+`session_timeout` is looked at between tests only, so a test that hangs is not ended by it.)
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -60,10 +62,7 @@ class _Watchdog(threading.Thread):
                 signal.pthread_kill(self._main, signal.SIGUSR2)
             elif looks == 2 * _LOOKS:
                 self._say(item, "and it did not even fail: the process ends")
-                for process in _ours()[1:]:
-                    with suppress(psutil.Error):
-                        process.kill()
-                os._exit(1)
+                _kill()
 
     def fail(self, *_: object) -> None:
         if self.running:
@@ -108,9 +107,29 @@ def _waits_for_others() -> bool:
     return any(str(process.pid) in waiting for process in _ours())
 
 
-def _end(seconds: float, stderr: int) -> None:
-    os.write(stderr, f"\n===== the run has taken {seconds:.0f} s and ends\n{_everything()}\n=====\n".encode())
+def _kill() -> NoReturn:
+    for process in _ours()[1:]:
+        with suppress(psutil.Error):
+            process.kill()
+    os._exit(1)
+
+
+def _end(seconds: float, patience: float, stderr: int, failed: Callable[[], str]) -> NoReturn:
+    os.write(stderr, f"\n===== the run has taken {seconds:.0f} s and ends\n".encode())
+    # what a process does not say in time is left out
+    telling = threading.Thread(target=lambda: os.write(stderr, f"{_everything()}\n=====\n".encode()), daemon=True)
+    telling.start()
+    telling.join(patience)
     os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait(patience)  # in which pytest says what has failed, and ends
+    os.write(stderr, f"\n===== and it did not end: it is killed; failed so far: {failed() or 'nothing'}\n".encode())
+    _kill()
+
+
+def _failed(config: pytest.Config) -> str:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("failed", []) + reporter.stats.get("error", []) if reporter else []
+    return ", ".join(report.nodeid for report in reports)
 
 
 # --- pytest ---------------------------------------------------------------------------------------
@@ -133,7 +152,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _dog = _Watchdog(float(config.getini("hangs_after")) * slowness())
     longest = float(config.getini("ends_after"))
     if longest and not hasattr(config, "workerinput"):
-        timer = threading.Timer(longest, _end, (longest, os.dup(2)))
+        patience = float(config.getini("hangs_after"))
+        timer = threading.Timer(longest, _end, (longest, patience, os.dup(2), partial(_failed, config)))
         timer.daemon = True
         timer.start()
         config.add_cleanup(timer.cancel)
