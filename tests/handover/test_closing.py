@@ -23,9 +23,10 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE
 from tests.support.shop import AMOUNT, COLUMNS, SHOPPING, Shop, make_shop
 
-SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
+SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", GUARD_MARK: GUARD_PROMISE}
 
 
 @pytest.fixture

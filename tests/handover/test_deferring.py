@@ -27,11 +27,12 @@ from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.sources.files import Files
+from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE
 from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
 from tests.support.supervising import KeptXComs, supervised
 
-GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
+GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", GUARD_MARK: GUARD_PROMISE}
 
 
 class Livy(BaseHTTPRequestHandler):
