@@ -197,19 +197,26 @@ def _validated(
     tables: Mapping[str, Table] = MappingProxyType({}),
 ) -> Iterator[Channel | None]:
     """A channel to the sink, which can take its tables as they are now. None: a table is not there yet."""
-    schemas = {}
-    for table in sorted(declared.targets):
-        try:
-            (main,) = deployment.tables.mains([table]).values()
-            schemas[table] = deployment.tables.schema_at(table, main)
-        except MissingTableError:
-            if table not in tables:
-                yield None
-                return
-            schemas[table] = deployment.tables.schema_of(tables[table])
+    try:
+        mains = deployment.tables.mains(sorted(declared.targets.keys() - tables.keys()))
+    except MissingTableError:
+        yield None
+        return
+    schemas = {table: deployment.tables.schema_at(table, main) for table, main in mains.items()}
+    for table in sorted(declared.targets.keys() & tables.keys()):
+        schemas[table] = _schema_of(deployment, tables[table])
     with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
         yield channel
+
+
+def _schema_of(deployment: Deployment, table: Table) -> pa.Schema:
+    """As the table is; one that is yet to be made as it is declared."""
+    try:
+        (main,) = deployment.tables.mains([table.name]).values()
+    except MissingTableError:
+        return deployment.tables.schema_of(table)
+    return deployment.tables.schema_at(table.name, main)
 
 
 def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) -> str | None:
@@ -362,15 +369,17 @@ class _Worker:
     def _load_anew(self, record: LedgerRecord) -> None:
         """See what the targets may hold, by the ledger and by what is remembered, as far as it can still be read."""
         known = self._deployment.meta.deliveries.get(self._sink.topology, self._sink.name).position
-        self._former = {}
-        for table, target in self._sink.definition.targets.items():
-            then = record.targets[target]
-            held = {(then.declared["table"], then.position), (table, known)}
-            self._former[table] = {
+        thens = {table: record.targets[target] for table, target in self._sink.definition.targets.items()}
+        positions = {known, *(then.position for then in thens.values())}
+        read = {position: self._readable(position) for position in positions if position is not None}
+        self._former = {
+            table: {
                 (of, snapshot)
-                for of, position in held
-                if position is not None and (snapshot := self._readable(position).get(of)) is not None
+                for of, position in {(then.declared["table"], then.position), (table, known)}
+                if position is not None and (snapshot := read[position].get(of)) is not None
             }
+            for table, then in thens.items()
+        }
 
     def _readable(self, position: Position) -> Mapping[str, int | None]:
         try:
@@ -381,10 +390,13 @@ class _Worker:
 
     def _find_start(self, record: LedgerRecord) -> None:
         """A target that has received nothing is delivered whole beside the others' changes."""
-        for table, target in self._sink.definition.targets.items():
-            position = record.targets[target].position
-            if position is not None:
-                self._start[table] = self._since(position).get(table)
+        positions = {
+            table: position
+            for table, target in self._sink.definition.targets.items()
+            if (position := record.targets[target].position) is not None
+        }
+        read = {position: self._since(position) for position in set(positions.values())}
+        self._start = {table: read[position].get(table) for table, position in positions.items()}
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
         """What is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""

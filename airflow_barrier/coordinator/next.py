@@ -50,6 +50,7 @@ from airflow_barrier.coordinator.waiting import (
     AttemptEnd,
     Condition,
     Delivered,
+    RevisionEnd,
     Room,
     Unseen,
     Wait,
@@ -557,16 +558,14 @@ def _next_publish(
 
 def _refuse_skipped(barrier: Barrier, skipped: Sequence[str]) -> None:
     if skipped and barrier.state in STAGING_BARRIERS:
+        give_up = (
+            ". Or give the barrier up, whose epoch joins the next one's: airflow-barrier barrier abort "
+            f"{barrier.topology} {barrier.barrier_id}"
+        )
         raise NotProcessedError(  # safety: skipped-is-not-published
             f"{barrier}: expected every task before the commit to have run, found skipped: {', '.join(skipped)}. Clear "
             "what skipped them and what follows it, once it lets them run; a job that has nothing to do on a day runs, "
-            "and says epoch.unchanged(...) of its tables"
-            + (
-                ""
-                if barrier.line
-                else f". Or give the barrier up, whose epoch joins the next one's: airflow-barrier barrier abort "
-                f"{barrier.topology} {barrier.barrier_id}"
-            )
+            f"and says epoch.unchanged(...) of its tables{'' if barrier.line else give_up}"
         )
 
 
@@ -629,8 +628,8 @@ def next_delivery(
     revision = meta.revisions.under_way(topology)
     if revision is not None and through.barrier_id >= revision.first_barrier and cannot_correct(sink, revision.tables):
         # else it would receive what the revision is to correct, and keep it
-        ended = Unseen(f"{revision} to be published or cancelled, since {sink} cannot take corrections")
-        return Wait((ended,), f"sink {sink.name} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)
+        reason = f"waits for {revision} to be published or cancelled, since {sink} cannot take corrections"
+        return Wait((RevisionEnd(revision.revision),), f"sink {sink.name} {reason}")
     there = sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in)
     if there and sink.remedy is None:
         return Nothing(f"{through} was delivered to {sink} already, which is at {sink.position}", through)

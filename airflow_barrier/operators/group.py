@@ -141,9 +141,9 @@ class BarrierGroup(TaskGroup):
             )
         check_batch(task, batch_barriers)
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
-        _check_freshness(f"{self.topology}, job {job_name}", freshness)
-        objective = freshness or self.freshness
         where = f"{self.topology}, job {job_name}"
+        _check_freshness(where, freshness)
+        objective = freshness or self.freshness
         inlets, outlets = several(f"{where}: inlets", inlets), several(f"{where}: outlets", outlets)
         read = tuple(_name(inlet) for inlet in inlets if isinstance(inlet, (str, Table)))
         sources = [inlet for inlet in inlets if not isinstance(inlet, (str, Table))]

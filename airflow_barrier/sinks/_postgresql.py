@@ -170,7 +170,8 @@ class PostgreSQLChannel:
         if not there:
             self._make_ledger()
         with self._transaction() as connection:
-            self._lock_targets(connection)
+            self._empty = self._empty_record(connection)
+            self._lock_targets(connection, self._empty)
             self._on_ledger(
                 connection,
                 """
@@ -181,7 +182,6 @@ class PostgreSQLChannel:
                 FORMAT,
                 deliverer.incarnation,
             )
-            self._empty = self._empty_record(connection)
             self._record = record = self._look(connection, self._empty, remedy, lock=True)
             moved = self._on_ledger(
                 connection,
@@ -343,12 +343,13 @@ class PostgreSQLChannel:
         ).fetchone()
         return {} if row is None else {"oid": row[0], "part_of": row[1]}
 
-    def _lock_targets(self, connection: psycopg.Connection[Any]) -> None:
+    @staticmethod
+    def _lock_targets(connection: psycopg.Connection[Any], ours: LedgerRecord) -> None:
         """Of two sinks that open at once, one sees the other's record, whatever ledgers they have."""
-        for target in sorted(self._declared.targets.values()):
+        # in one order, whatever the targets are called: else two sessions could wait for each other
+        for each in sorted({target.identity.get("part_of", name) for name, target in ours.targets.items()}):
             connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-                (f"{_NAME} {self._identity(connection, target).get('part_of', target)}",),
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{_NAME} {each}",)
             )  # safety: targets-are-locked
 
     # --- delivering -------------------------------------------------------------------------------
