@@ -32,6 +32,7 @@ from airflow_barrier.protocol.errors import (
     MissingTableError,
     SinkBehindError,
     SinkUnavailableError,
+    StoreUnavailableError,
     UnknownBarrierError,
     UnknownRevisionError,
     UnknownTopologyError,
@@ -90,7 +91,7 @@ def deliver(
     A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
     what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
 
-    ``request_key``: the task and its try that have claimed the sink. Raises what
+    ``request_key``: the task and its try that have claimed the sink; the claim ends with the call. Raises what
     :class:`~airflow_barrier.sinks.port.Channel` raises; FencedDelivererError if another one has claimed it since;
     LedgerError if the ledger is ahead of this MetaService or behind what it remembers; SinkBehindError if a barrier
     that is needed cannot be read any more.
@@ -119,6 +120,8 @@ def deliver(
         said = str(error) if isinstance(error, BarrierError) else type(error).__name__
         deployment.meta.deliveries.failed(sink.topology, sink.name, said, actor)
         raise
+    finally:
+        _end_claim(deployment, sink, request_key)
     return done
 
 
@@ -260,9 +263,17 @@ def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> 
     deliverer = deployment.meta.deliveries.get(sink.topology, sink.name).deliverer
     if deliverer != request_key:
         raise FencedDelivererError(  # safety: opened-by-whom-it-is-claimed
-            f"{sink}: expected that {request_key} delivers to it, found that {deliverer} has claimed it since; what it "
-            "lacks is delivered by that one"
+            f"{sink}: expected that {request_key} delivers to it, found that {deliverer or 'a task that is done'} has "
+            "claimed it since; what it lacks is delivered by that one"
         )
+
+
+def _end_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
+    """Those who wait go on at once. If nothing can be written down, they find out by asking Airflow who runs."""
+    try:
+        deployment.meta.deliveries.unclaim(sink.topology, sink.name, request_key)
+    except StoreUnavailableError as error:
+        log.warning("%s: %s has ended its delivery, which cannot be written down: %s", sink, request_key, error)
 
 
 class _Worker:

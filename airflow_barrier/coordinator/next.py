@@ -50,6 +50,7 @@ from airflow_barrier.coordinator.waiting import (
     AttemptEnd,
     Condition,
     Delivered,
+    DelivererEnd,
     RevisionEnd,
     Room,
     Unseen,
@@ -64,6 +65,7 @@ from airflow_barrier.protocol.errors import (
     FencedAttemptError,
     NotProcessedError,
     RevisionEndedError,
+    SinkTakenError,
     SparkUnavailableError,
     TriggeredRunError,
     UnknownBarrierError,
@@ -633,13 +635,28 @@ def next_delivery(
     there = sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in)
     if there and sink.remedy is None:
         return Nothing(f"{through} was delivered to {sink} already, which is at {sink.position}", through)
-    before, own = ((key or "").rpartition("#")[0] for key in (sink.deliverer, request_key))
-    if before not in ("", own) and scheduler.is_running(before):
-        # whether the other task is alive only the scheduler knows, and only a task can ask it
-        reason = f"{sink.deliverer} is delivering to {sink}"
-        received = Delivered(sink.name, barrier_id=through.barrier_id)
-        return Wait((received,), reason, look_again=_LOOK_AGAIN)
-    return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
+    return _take_turn(deployment, sink, through, scheduler, request_key)
+
+
+def _take_turn(
+    deployment: Deployment, sink: SinkRecord, through: Barrier, scheduler: Scheduler, request_key: str
+) -> Due | Wait:
+    """One task delivers to a sink at a time. Of those that are woken by its end one comes first, the others wait on."""
+    deliveries, own = deployment.meta.deliveries, _task_of(request_key)
+    while True:
+        other = sink.deliverer
+        if other is not None and _task_of(other) != own and scheduler.is_running(_task_of(other)):
+            # one that is killed ends nothing: whether it is alive only the scheduler knows, and only a task can ask it
+            ends = (Delivered(sink.name, barrier_id=through.barrier_id), DelivererEnd(sink.name, other))
+            return Wait(ends, f"{other} is delivering to {sink}", any_of=True, look_again=_LOOK_AGAIN)
+        try:
+            return Due(deliveries.claim(sink.topology, sink.name, request_key, other), through)
+        except SinkTakenError:
+            sink = deliveries.get(sink.topology, sink.name)
+
+
+def _task_of(request_key: str) -> str:
+    return request_key.rpartition("#")[0]
 
 
 def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | Nothing | None:

@@ -146,15 +146,23 @@ class RevisionEnd:
 
 
 @dataclass(frozen=True)
+class DelivererEnd:
+    """A task's delivery to a sink has ended, or another one has claimed the sink since."""
+
+    sink: str
+    deliverer: str
+
+
+@dataclass(frozen=True)
 class Unseen:
     """What nobody sees by looking at the MetaService, in words: the task itself has to look again."""
 
     words: str
 
 
-AnyCondition = Condition | Delivered | Room | AttemptEnd | RevisionEnd | Unseen
+AnyCondition = Condition | Delivered | Room | AttemptEnd | RevisionEnd | DelivererEnd | Unseen
 _KINDS: dict[str, type[AnyCondition]] = {
-    kind.__name__: kind for kind in (Condition, Delivered, Room, AttemptEnd, RevisionEnd, Unseen)
+    kind.__name__: kind for kind in (Condition, Delivered, Room, AttemptEnd, RevisionEnd, DelivererEnd, Unseen)
 }
 
 
@@ -299,6 +307,10 @@ def look(view: TopologyView, condition: AnyCondition) -> Found:
         return Found(None, condition.because if attempt.state in UNDER_WAY_ATTEMPTS else None)
     if isinstance(condition, RevisionEnd):
         return _look_for_end(view, condition)
+    if isinstance(condition, DelivererEnd):
+        sink = view.sink(condition.sink)
+        busy = sink.deliverer == condition.deliverer
+        return Found(None, f"{condition.deliverer} to end its delivery to {sink}" if busy else None)
     if isinstance(condition, Unseen):
         return Found(None, condition.words)
     if isinstance(condition, Delivered):

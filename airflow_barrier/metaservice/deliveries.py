@@ -151,6 +151,22 @@ class Deliveries(Group):
         return sink
 
     @changes
+    def unclaim(self, connection: Connection, topology: str, name: str, request_key: str) -> None:
+        """Write down that a task's delivery has ended, so that those who wait for it go on. Again is fine.
+
+        Nothing happens where another one has claimed the sink since.
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        connection.execute(
+            update(schema.sink)
+            .where(
+                _here(topology, name),
+                _SINK.deliverer == request_key,  # safety: ends-its-own-claim
+            )
+            .values(deliverer=None)
+        )
+
+    @changes
     def delivered(
         self,
         connection: Connection,

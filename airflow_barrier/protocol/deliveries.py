@@ -98,10 +98,10 @@ class SinkRecord:
     """A sink as the MetaService knows it. What its ledger says counts; this is remembered of it.
 
     ``barrier_id`` and ``revision`` are what was delivered last (None: nothing yet), at ``delivered_at`` (UTC).
-    ``deliverer``: the task that delivers, or did so last. ``error``: why the last try failed, at ``failed_at`` (None:
-    it did not), and ``failures`` how many in a row. ``hold_seconds``: how long barriers that it lacks are kept for it.
-    ``remedy``: what a person has decided on for the next delivery. ``released_at`` (UTC): when it was let go of, since
-    when it holds no barriers and belongs to no DAG, until one declares it again.
+    ``deliverer``: the task that delivers, or was killed while it did (None: none does). ``error``: why the last try
+    failed, at ``failed_at`` (None: it did not), and ``failures`` how many in a row. ``hold_seconds``: how long barriers
+    that it lacks are kept for it. ``remedy``: what a person has decided on for the next delivery. ``released_at``
+    (UTC): when it was let go of, since when it holds no barriers and belongs to no DAG, until one declares it again.
     """
 
     topology: str

@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.waiting import (
     AnyCondition,
     Condition,
     Delivered,
+    DelivererEnd,
     TopologyView,
     condition_from_json,
     condition_to_json,
@@ -286,7 +287,7 @@ def test_who_waits_for_a_sink_is_told_what_is_in_its_way(meta: MetaService) -> N
     world, deliveries = Waited(meta, "sinks"), meta.deliveries
     world.committed(2)
     wanted, unknown = Delivered("sums", timestamp=day(2)), Delivered("total", barrier_id=2)
-    for each in (wanted, unknown):
+    for each in (wanted, unknown, DelivererEnd("sums", "task#1")):
         assert condition_from_json(json.loads(json.dumps(condition_to_json(each)))) == each
 
     def waits_for(condition: Delivered = wanted) -> str | None:

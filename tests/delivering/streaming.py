@@ -329,7 +329,7 @@ def deliver(stage: Stage, stream: Stream, name: str) -> None:
     try:
         declaration = sink.declare({TABLE: stream.target}, Rows.APPENDS, "dag")
         record = meta.register(TOPOLOGY, declaration, "test")
-        record = meta.claim(TOPOLOGY, record.name, name, record.deliverer)
+        other = record.deliverer
         for done in _tries(stage):
             last, position = newest(deployment), meta.get(TOPOLOGY, SINK).position
             assert last is not None
@@ -339,6 +339,7 @@ def deliver(stage: Stage, stream: Stream, name: str) -> None:
                 continue
             through = last if position else deployment.meta.barriers.get(TOPOLOGY, 1)
             try:
+                record, other = meta.claim(TOPOLOGY, SINK, name, other), None
                 receipts = delivering.deliver(
                     deployment,
                     record,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import pytest
+
+from airflow_barrier.coordinator import delivering
 from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.delivering import Receipt
 from airflow_barrier.coordinator.next import Due, Nothing, Skip, next_delivery
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.runs import Run
-from airflow_barrier.coordinator.waiting import Condition, Delivered, TopologyView, Wait, look
+from airflow_barrier.coordinator.waiting import Condition, Delivered, DelivererEnd, TopologyView, Wait, look
 from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
+from airflow_barrier.protocol.errors import SinkRefusedError
 from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
-from tests.delivering.feed import AMOUNT, FRAGMENT, MONDAY, Feed
+from tests.delivering.feed import AMOUNT, FRAGMENT, MONDAY, Feed, Reporting
 from tests.support.runs import run_of
 
 DECLARED = PostgreSQLSink("reporting", table="amount").declare(AMOUNT, Rows.CHANGES, "shopping_dag")
@@ -50,14 +56,27 @@ def ask(feed: Feed, run: Run, *, who: str = "task#1", runs: Runs | None = None) 
 
 def waits_for(feed: Feed, step: object) -> str | None:
     assert isinstance(step, Wait)
-    (condition,) = step.conditions
-    return look(TopologyView(feed.deployment.meta, "shopping"), condition).waits_for
+    assert step.any_of or len(step.conditions) == 1
+    missing = [look(TopologyView(feed.deployment.meta, "shopping"), each).waits_for for each in step.conditions]
+    return None if None in missing else "; ".join(map(str, missing))
 
 
 def deliver(feed: Feed, barrier_id: int) -> None:
     position = Position(barrier_id, 0)
     feed.deployment.meta.deliveries.delivered(
         "shopping", "amount", position, counts=Counts(), seconds=1.0, actor="test"
+    )
+
+
+def deliver_due(feed: Feed, reporting: Reporting, due: Due) -> list[Receipt]:
+    return delivering.deliver(
+        feed.deployment,
+        due.sink,
+        due.through,
+        reporting.credentials(),
+        feed.write_extracts,
+        request_key=str(due.sink.deliverer),
+        actor="test",
     )
 
 
@@ -135,14 +154,50 @@ def test_one_task_delivers_at_a_time(feed: Feed) -> None:
     assert retried.sink.deliverer == "first#2"
     waiting = ask(feed, run_at(1), who="second#1", runs=Runs({"first"}))
     assert isinstance(waiting, Wait)
-    assert waiting.conditions == (Delivered("amount", barrier_id=2),)
-    assert waits_for(feed, waiting) is not None
+    assert waiting.conditions == (Delivered("amount", barrier_id=2), DelivererEnd("amount", "first#2"))
+    said = waits_for(feed, waiting)
+    assert said is not None
+    assert "first#2 to end its delivery to sink amount" in said
     deliver(feed, 2)
     assert waits_for(feed, waiting) is None
     feed.commit({})
     due = ask(feed, run_at(2), who="second#1")
     assert isinstance(due, Due), "the first has ended"
     assert due.sink.deliverer == "second#1"
+
+
+def test_who_waits_for_anothers_delivery_goes_on_when_that_ends(feed: Feed, reporting: Reporting) -> None:
+    for _ in range(3):
+        feed.commit({(1, 1): 1})
+    first = ask(feed, run_at(0), who="first#1")
+    assert isinstance(first, Due)
+    waiting = [ask(feed, run_at(day), who=f"{day}#1", runs=Runs({"first"})) for day in (1, 2)]
+    assert None not in [waits_for(feed, each) for each in waiting]
+    assert [each.barrier.barrier_id for each in deliver_due(feed, reporting, first)] == [1]
+    assert [waits_for(feed, each) for each in waiting] == [None, None]
+    # both wake at once; the scheduler still has the first one, whose process is ending
+    runs = Runs({"first", "1", "2"})
+    second = ask(feed, run_at(1), who="1#1", runs=runs)
+    assert isinstance(second, Due)
+    still = ask(feed, run_at(2), who="2#1", runs=runs)
+    assert waits_for(feed, still) is not None
+    reporting.run("DROP TABLE amount")
+    with pytest.raises(SinkRefusedError):
+        deliver_due(feed, reporting, second)
+    assert waits_for(feed, still) is None, "whatever it ends with"
+
+
+def test_of_those_who_wake_at_once_one_delivers_and_the_others_wait(feed: Feed) -> None:
+    """None of them fails, and loses a try, since another one was first."""
+    feed.commit({(1, 1): 1})
+    keys = [f"{number}#1" for number in range(4)]
+    runs = Runs({key.removesuffix("#1") for key in keys})
+    with ThreadPoolExecutor(len(keys)) as threads:
+        steps = [*threads.map(lambda key: ask(feed, run_at(0), who=key, runs=runs), keys)]
+    (due,) = (step for step in steps if isinstance(step, Due))
+    rest = [step for step in steps if isinstance(step, Wait)]
+    assert len(rest) == len(keys) - 1
+    assert {step.conditions[-1] for step in rest} == {DelivererEnd("amount", str(due.sink.deliverer))}
 
 
 def test_a_paused_sink_is_left_alone(feed: Feed) -> None:

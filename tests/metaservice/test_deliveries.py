@@ -177,6 +177,19 @@ def test_a_sink_is_claimed_from_whom_one_has_seen(world: World) -> None:
         claim(world.name, "amounts", "try 1", None)
 
 
+def test_a_delivery_that_has_ended_leaves_the_sink_to_others(world: World) -> None:
+    register(world)
+    deliveries = world.meta.deliveries
+    deliveries.claim(world.name, "prices", "try 1", None)
+    changes = world.meta.topologies.change_count(world.name)
+    deliveries.unclaim(world.name, "prices", "try 1")
+    assert world.meta.topologies.change_count(world.name) > changes, "who waits for it looks again"
+    assert deliveries.get(world.name, "prices").deliverer is None
+    deliveries.claim(world.name, "prices", "try 2", None)
+    deliveries.unclaim(world.name, "prices", "try 1")
+    assert deliveries.get(world.name, "prices").deliverer == "try 2", "whom it was overtaken by"
+
+
 def test_of_tasks_that_claim_at_once_one_gets_it(world: World) -> None:
     register(world)
     claim = world.meta.deliveries.claim

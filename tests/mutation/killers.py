@@ -324,6 +324,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "sink-of-one-dag": (f"{_DELIVERIES}a_sink_is_of_one_dag_until_it_is_released",),
     "told-until-it-is-heard": (f"{_DELIVERIES}what_airflow_was_not_told_is_known",),
     "one-claims-a-sink": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
+    "ends-its-own-claim": (f"{_DELIVERIES}a_delivery_that_has_ended_leaves_the_sink_to_others",),
     "lost-claim-is-told": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
     "ledger-fences-deliverers": _FENCE,
     "ledger-moves-from-its-position": (f"{_LEDGER}the_same_changes_are_not_delivered_again",),

@@ -189,6 +189,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "What is remembered of a sink is what its ledger says, and it is the sink of one DAG.": {
         "sink-of-one-dag": "No DAG takes the sink that another one delivers to.",
         "one-claims-a-sink": "Of tasks that claim a sink at once, one gets it.",
+        "ends-its-own-claim": "A delivery that was overtaken does not end the claim of the one that overtook it.",
         "lost-claim-is-told": "A task that another one came before at a sink is told so.",
         "told-until-it-is-heard": "An asset event that died with its worker is emitted by the next try.",
         "deliveries-go-forward": "A late report does not take back what a sink has received.",

@@ -191,13 +191,19 @@ def delivery(step: Step, rows: Rows, after: Position | None, size: int = 1000) -
 
 
 def catch_up(channel: Channel, rows: Rows, steps: Sequence[Step], size: int = 1000) -> list[Mapping[str, Counts]]:
-    """As the coordinator does it: see what fits, become the only one, ask what was delivered, deliver the rest."""
+    """As the coordinator does it: see what fits, become the only one, ask what was delivered, deliver the rest.
+
+    Whatever way rows come in, a sink says of each table that it changed as many as it was handed.
+    """
     channel.validate(SCHEMAS)
     position = channel.open(deliverer()).position
     counts = []
     for step in steps:
         if position is None or step.position > position:
-            counts.append(channel.deliver(delivery(step, rows, position, size)))
+            handed = delivery(step, rows, position, size)
+            counts.append(channel.deliver(handed))
+            said = {table: sum(vars(told).values()) for table, told in counts[-1].items()}
+            assert said == {table: sum(each.num_rows for each in batches) for table, batches in handed.tables.items()}
             position = step.position
     return counts
 
