@@ -142,8 +142,8 @@ def _delivered(
     task = runpy.run_path(str(DAGS / "shopping_reporting.py"))["dag"].get_task("deliver")
     deployment, meta = shopping.deployment, shopping.deployment.meta
     sink = meta.deliveries.register("shopping", task.declaration("shopping_reporting"), "test")
-    sink = meta.deliveries.claim("shopping", sink.name, "deliverer", None)
     for through in (barriers[0], barriers[-1]):  # the first delivery is the tables whole, later ones are changes
+        sink = meta.deliveries.claim("shopping", sink.name, "deliverer", None)
         receipts = deliver(
             deployment,
             sink,
@@ -153,7 +153,6 @@ def _delivered(
             request_key="deliverer",
             actor="test",
         )
-        sink = meta.deliveries.get("shopping", sink.name)
     assert [receipt.barrier for receipt in receipts] == barriers[1:]
     meta.deliveries.release("shopping", sink.name, "test", "the next test's is another one")
     return list(expectations(deployment, SAMPLE))

@@ -307,6 +307,11 @@ STEPS = {
         _sink,
         lambda world, _: world.meta.deliveries.claim("shopping", "prices", "try 1", None),
     ),
+    "the end of a claim": Step(
+        "deliveries.unclaim",
+        lambda world: (_sink(world), world.meta.deliveries.claim("shopping", "prices", "try 1", None))[0],
+        lambda world, _: world.meta.deliveries.unclaim("shopping", "prices", "try 1"),
+    ),
     "a delivery": Step("deliveries.delivered", _delivered, lambda world, _: delivered(world, B2)),
     "a sink that was loaded anew": Step(
         "deliveries.delivered", _delivered, lambda world, _: delivered(world, B1, reset=True)
