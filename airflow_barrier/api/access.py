@@ -38,6 +38,10 @@ class Access(Protocol):
         """Raises a :class:`BarrierError` if there is none of that name, whatever the name is."""
         ...
 
+    async def is_logged_in(self) -> bool:
+        """Whether their login still holds: an answer without an end, such as a stream, asks again and again."""
+        ...
+
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
         """Which of these DAGs they may read."""
         ...

@@ -152,7 +152,11 @@ class Rights:
         self.at = time.monotonic()
 
     async def again(self) -> bool:
-        """Look again; False: the listener sees nothing any more. While nobody can be asked it sees what it saw."""
+        """Look again; False: the listener's login has ended, or sees nothing any more. While nobody can be asked it
+        sees what it saw.
+        """
+        if not await self._access.is_logged_in():
+            return False
         try:
             await asyncio.to_thread(self.look)
         except Retryable as error:

@@ -49,6 +49,9 @@ class TokenAccess:
             raise ConfigurationError(f"deployment {deployment!a}: expected {self.served.name}, which is served here")
         return self.served.meta
 
+    async def is_logged_in(self) -> bool:
+        return self.bearer() is not None
+
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
         bearer = self.bearer()
         return set() if bearer is None else bearer.readable(dag_ids)

@@ -32,6 +32,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.protocol.names import one_line
+from airflow_barrier.protocol.secrets import without_secrets
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -70,6 +71,15 @@ class Line(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else one_line(value)
+
+
+class Reason(Line):
+    """Why something failed or was done: others' errors stand in it, which may quote passwords."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return super().process_bind_param(None if value is None else without_secrets(value), dialect)
 
 
 class Key(Line):
@@ -198,7 +208,7 @@ withdrawn = Table(
     Column("job", Line, primary_key=True),
     _time("at", nullable=False),
     Column("actor", Line, nullable=False),
-    Column("reason", Line, nullable=False),
+    Column("reason", Reason, nullable=False),
     _json("jobs"),
 )
 
@@ -239,7 +249,7 @@ barrier = Table(
     # How often work that counted at this barrier was rolled back: an answer of before is out of date.
     Column("rollbacks", Integer, nullable=False, server_default="0"),
     Column("computed_in", Integer, nullable=False, server_default="0"),
-    Column("reason", Line),
+    Column("reason", Reason),
     ForeignKeyConstraint(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
     ),
@@ -392,7 +402,7 @@ attempt = Table(
     _json("previous"),
     _json("bases"),
     _json("staged"),
-    Column("reason", Line),
+    Column("reason", Reason),
     Column("computed_in", Integer, nullable=False, server_default="0"),
     # what its task ran
     _json("code"),
@@ -438,7 +448,7 @@ revision = Table(
     Column("last", BigInteger),
     _json("expected"),
     Column("actor", Line, nullable=False),
-    Column("reason", Line),
+    Column("reason", Reason),
     _time("created_at", nullable=False),
     _time("committing_at"),
     _time("commit_at"),
@@ -536,7 +546,7 @@ sink = Table(
     Column("revision", Integer),
     _time("delivered_at"),
     Column("deliverer", Line),
-    Column("error", Line),
+    Column("error", Reason),
     _time("failed_at"),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("hold_seconds", Integer, nullable=False),

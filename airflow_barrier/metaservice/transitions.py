@@ -14,6 +14,7 @@ from airflow_barrier.metaservice.rows import STANDING, chunks, is_complete, load
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.secrets import without_secrets
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState, check_transition
 
 
@@ -176,7 +177,8 @@ def record(
         "state_before": before,
         "state_after": after,
         "actor": event.actor,
-        "detail": dict(event.detail or {}),
+        # errors of others stand in it, too
+        "detail": {k: without_secrets(v) if isinstance(v, str) else v for k, v in (event.detail or {}).items()},
     }
     connection.execute(
         insert(schema.audit).values(at=DatabaseNow()), [{**common, "subject": subject} for subject in subjects]

@@ -7,8 +7,8 @@ from functools import partial
 from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.operators._steps import REASON, EpochSteps
-from airflow_barrier.operators._task import actor, first_generation, task_key
+from airflow_barrier.operators._steps import EpochSteps
+from airflow_barrier.operators._task import actor, first_generation, reason_of, task_key
 from airflow_barrier.protocol.errors import ConfigurationError
 
 
@@ -48,9 +48,7 @@ class LeadingSteps(EpochSteps):
             self._stop_if_killed()
         except BaseException as error:
             if batch.under_way is not None:
-                said = str(error).partition("\n")[0][:REASON]
-                attempt_id = batch.under_way.attempt.attempt_id
-                self._give_up(deployment, attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
+                self._give_up(deployment, batch.under_way.attempt.attempt_id, reason_of(error), actor(self.context))
             if batch.barrier is None or self._killed or not isinstance(error, Exception):
                 raise
             # the own epoch counts; the later ones have tasks of their own, which try again and say what is wrong

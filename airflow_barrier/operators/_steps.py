@@ -21,7 +21,15 @@ from airflow_barrier.operators._code import code_of, templated_fields
 from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._events import silence
 from airflow_barrier.operators._lineage import note_job
-from airflow_barrier.operators._task import actor, generation, run_of_task, skip, task_key, without_useless_retries
+from airflow_barrier.operators._task import (
+    actor,
+    generation,
+    reason_of,
+    run_of_task,
+    skip,
+    task_key,
+    without_useless_retries,
+)
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.operators.processed import announce_processed, processed_asset
@@ -36,8 +44,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a killed task waits for its attempt to be given up; Airflow kills it harder after five.
 _LAST_WORDS = 4.0
-#: Characters of an error that are kept with the attempt.
-REASON = 300
 
 
 class EpochSteps:
@@ -196,9 +202,7 @@ class EpochSteps:
         except TaskDeferred:  # the operator's own trigger waits for its work now
             raise
         except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
-            # Spark's messages go on for pages; what happened stands in the first line
-            said = str(error).partition("\n")[0][:REASON]
-            self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
+            self._give_up(deployment, attempt.attempt_id, reason_of(error), actor(self.context))
             raise
         barrier = close(
             deployment,

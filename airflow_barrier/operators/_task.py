@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import TaskInstanceState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # by this name Airflow's own providers have it
 
 from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal
 from airflow_barrier.protocol.names import parse_event_key
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Where the task SDK keeps what a task talks to its supervisor by; it is declared in every process.
 _SUPERVISOR = "SUPERVISOR_COMMS"
+
+#: Characters of an error that are kept.
+_LONGEST_REASON = 300
 
 #: XCom of a try that failed since its worker and the MetaService's database were of different versions.
 _OF_ANOTHER_VERSION = "barrier_of_another_version"
@@ -153,6 +157,13 @@ def skip(task: BaseOperator, reason: str) -> NoReturn:
     """End the task as skipped. Its log says why: what Airflow itself writes of that is folded away in the UI."""
     task.log.info("Skipped: %s", reason)
     raise AirflowSkipException(reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """What is kept of why a task failed: in one line, without the secrets that Airflow knows of, as in its own logs."""
+    # Spark's messages go on for pages; what happened stands in the first line
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {str(redact(first))[:_LONGEST_REASON]}"
 
 
 @contextmanager

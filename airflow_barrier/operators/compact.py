@@ -13,7 +13,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._at import several
 from airflow_barrier.operators._session import TaskSession
-from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
+from airflow_barrier.operators._task import actor, generation, reason_of, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import Barrier
 
@@ -146,11 +146,9 @@ class CompactTablesOperator(BaseOperator):
 def _letting_go(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> Iterator[None]:
     """Whatever ends the task, a timeout and an exit included, nothing waits for it any more."""
     from airflow_barrier.coordinator.compacting import let_go
-    from airflow_barrier.operators._steps import REASON
 
     try:
         yield
     except BaseException as error:
-        said = str(error).partition("\n")[0][:REASON]
-        let_go(deployment, barrier, f"{type(error).__name__}: {said}", compactor)
+        let_go(deployment, barrier, reason_of(error), compactor)
         raise

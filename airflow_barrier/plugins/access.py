@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN, ResourceMethod
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.api_fastapi.core_api.security import GetUserDep, resolve_user_from_token
 from airflow.models.connection import Connection, sanitize_conn_id
 from airflow.models.dag import DagModel
 from airflow.sdk.exceptions import AirflowException
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
+from fastapi import HTTPException, Request
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
@@ -27,6 +30,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
 
 _T = TypeVar("_T")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,20 @@ class AirflowAccess:
     """An :class:`~airflow_barrier.api.access.Access`: a user of Airflow's. A deployment is a connection."""
 
     user: BaseUser
+    #: None: the server lets in whoever comes.
+    token: str | None = field(default=None, repr=False)
+
+    async def is_logged_in(self) -> bool:
+        if self.token is None:
+            return True
+        try:
+            await resolve_user_from_token(self.token)
+        except HTTPException as error:
+            log.info("A login that listened to changes has ended: %s", error.detail)
+            return False
+        except SQLAlchemyError as error:  # whether it was revoked nobody can say just now
+            log.warning("%s", error)
+        return True
 
     def deployments(self) -> list[str]:
         """The connections of our type in Airflow's database and in environment variables. A secrets backend cannot be
@@ -75,9 +93,11 @@ class AirflowAccess:
         return credentials_of(what, conn_id, conn_type)
 
 
-def airflow_access(user: GetUserDep) -> AirflowAccess:
+def airflow_access(request: Request, user: GetUserDep) -> AirflowAccess:
     """A dependency of routes: 401 for who is not logged in."""
-    return AirflowAccess(user)
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    token = given if scheme.lower() == "bearer" else request.cookies.get(COOKIE_NAME_JWT_TOKEN)
+    return AirflowAccess(user, token)
 
 
 def _of(conn_id: str, get: Callable[[BarrierHook], _T]) -> _T:

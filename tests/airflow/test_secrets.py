@@ -42,14 +42,15 @@ def test_planted_passwords_are_nowhere(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     spark.sql("CREATE NAMESPACE lake.vault")
-    for table in ("events", "totals"):
+    for table in ("events", "totals", "told"):
         spark.sql(f"CREATE TABLE lake.vault.{table} (k INT, n BIGINT) USING iceberg")
-    for dag in ("vault", "vault_errors"):
+    for dag in ("vault", "vault_tells", "vault_errors"):
         airflow.unpause(dag)
     shown: dict[str, str] = {}
     with CommandLines() as seen:
-        run, failing = (airflow.trigger(dag) for dag in ("vault", "vault_errors"))
+        run, told, failing = (airflow.trigger(dag) for dag in ("vault", "vault_tells", "vault_errors"))
         airflow.wait_for_run("vault", run)
+        airflow.wait_for_run("vault_tells", told, "failed")
         airflow.wait_for_run("vault_errors", failing, "failed")
         # what people look at in Airflow
         for task in airflow.tasks("vault", run):
@@ -61,9 +62,13 @@ def test_planted_passwords_are_nowhere(
             assert "expected an answer" in shown[task], shown[task]
             assert "Traceback" in shown[task] or "OperationalError" in shown[task], shown[task]
         for connection in ("vault", *(f"vault_{error}" for error in ERRORS)):
-            told = airflow.api.get(f"{airflow.barriers}/{connection}/topologies/vault/barriers/1")
-            assert told.status_code == (200 if connection == "vault" else 503)
-            shown[f"API {connection}"] = told.text
+            answer = airflow.api.get(f"{airflow.barriers}/{connection}/topologies/vault/barriers/1")
+            assert answer.status_code == (200 if connection == "vault" else 503)
+            shown[f"API {connection}"] = answer.text
+        # a job's own error, which quotes a password that it has fetched
+        failed = airflow.api.get(f"{airflow.barriers}/vault/topologies/vault_tells/barriers/1").text
+        assert "RuntimeError: jdbc:postgresql://db/dwh?user=dwh&password=***" in failed
+        shown |= {"failed job": failed, "its log": airflow.log("vault_tells", told, "vault_tells.tell")}
         # the command line, as on a worker
         for name, value in vault.environment().items():
             monkeypatch.setenv(name, value)

@@ -165,6 +165,19 @@ def test_after_an_end_the_same_task_gets_a_new_attempt(world: World) -> None:
         world.close(old)
 
 
+def test_of_an_error_no_password_is_kept(world: World) -> None:
+    """Not in the audit either, from which those are told who are told of failures."""
+    world.open(1)
+    error = "no route to jdbc:postgresql://db/dwh?user=dwh&password=geheim"
+    aborted = world.meta.attempts.abort(world.start(1, "load").attempt_id, error, "test")
+    assert aborted.reason == "no route to jdbc:postgresql://db/dwh?user=dwh&password=***"
+    world.meta.barriers.abort("shopping", 1, error, "test")
+    assert world.barrier(1).reason == aborted.reason
+    details = [str(entry.detail) for entry in world.meta.audit.newest("shopping")]
+    assert sum("password=***" in each for each in details) == 2
+    assert not any("geheim" in each for each in details)
+
+
 def test_a_kill_leaves_what_is_processed_alone(world: World) -> None:
     world.open(1)
     attempt = world.process(1, "load")

@@ -117,16 +117,19 @@ class AirflowUnderTest(LocalAirflow):
 
     def told(self, user: str, path: str) -> httpx.Response:
         """What our API tells one of :data:`READERS`; ``path``: below its deployments, with its slash."""
-        return httpx.get(f"{self.barriers}{path}", headers=self._as(user), timeout=_ANSWER)
+        return httpx.get(f"{self.barriers}{path}", headers=self.login_of(user), timeout=_ANSWER)
 
     def asked(self, user: str, path: str, reason: str) -> httpx.Response:
         """What our API answers to whom that asks for something to be done; ``path`` as for :meth:`told`."""
-        return httpx.post(f"{self.barriers}{path}", headers=self._as(user), json={"reason": reason}, timeout=_ANSWER)
+        return httpx.post(
+            f"{self.barriers}{path}", headers=self.login_of(user), json={"reason": reason}, timeout=_ANSWER
+        )
 
     def password_of(self, user: str) -> str:
         return str(json.loads((self.home / "passwords.json").read_text())[user])
 
-    def _as(self, user: str) -> dict[str, str]:
+    def login_of(self, user: str) -> dict[str, str]:
+        """Headers of requests by that user, of a login of their own."""
         login = {"username": user, "password": self.password_of(user)}
         token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
         return {"Authorization": f"Bearer {token['access_token']}"}

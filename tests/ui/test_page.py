@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from airflow_barrier.api import events
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.staging import close
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX, BarrierLink
@@ -41,11 +44,14 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
     counting.create("events", "totals")
     hold = counting.tell("hold", "load", 2)
     counting.airflow.unpause("paged")
+    threads = ThreadPoolExecutor(1)
     try:
         counting.airflow.until(lambda: counting.attempts(2, "load") == ["RUNNING"], "the second barrier's first job")
         with browser.new_context() as context:
             asked, broken = watched(context)
             page = log_in(context, counting.airflow)
+            # rights are looked at each minute, which the rest of the story does not wait for
+            stream = threads.submit(a_stream_ends_with_its_login, counting.airflow)
             the_navigation_leads_to_a_topology(page, ui)
             cells_change_without_a_reload(page, hold)
             a_cell_leads_to_its_barrier_and_back(page, ui)
@@ -64,10 +70,24 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_dashboard_has_a_tile(page, counting.airflow, ui)
             a_table_leads_to_its_asset(page, counting.airflow)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
+        stream.result(patience(events.RIGHTS + 30))
     finally:
         hold.unlink(missing_ok=True)
+        threads.shutdown(wait=False)
     assert broken == []
     assert {urlsplit(url).netloc for url in asked} == {urlsplit(counting.airflow.url).netloc}
+
+
+def a_stream_ends_with_its_login(airflow: AirflowUnderTest) -> None:
+    login, url = airflow.login_of("admin"), f"{airflow.barriers}/barrier_default/events"
+    end = monotonic() + patience(events.RIGHTS + 30)
+    with httpx.stream("GET", url, headers=login, timeout=patience()) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: change"
+        assert httpx.get(f"{airflow.url}/api/v2/auth/logout", headers=login, timeout=patience()).is_redirect
+        for _ in lines:
+            assert monotonic() < end
+    assert httpx.get(url, headers=login, timeout=patience()).status_code == 403
 
 
 def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:

@@ -4,9 +4,11 @@ import json
 import os
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NoReturn
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseHook, BaseOperator
 
+from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.operators.commit import AbortBarrierOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
@@ -39,6 +41,25 @@ with (
         inlets=["vault.events"],
         outlets=["vault.totals"],
     )
+
+
+class Telling(BaseOperator):
+    """A job whose error quotes what it has fetched."""
+
+    def epoch_work(self, context: object) -> SparkWork:
+        return SparkWork(run=_tell, stop=lambda: None)
+
+
+def _tell(ready: object) -> NoReturn:
+    password = BaseHook.get_connection("vault_submit").password
+    raise RuntimeError(f"jdbc:postgresql://db/dwh?user=dwh&password={password}: no entry for dwh and {password}")
+
+
+with (
+    DAG("vault_tells", schedule=None, start_date=START),
+    BarrierGroup("vault_tells", barrier_conn_id="vault") as tells,
+):
+    tells.job(Telling(task_id="tell"), outlets=["vault.told"])
 
 with DAG("vault_errors", schedule=None, start_date=START):
     BarrierSensor(
