@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,17 @@ class AirflowUnderTest(LocalAirflow):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    @contextmanager
+    def commanded(self, name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """The same while a test goes on: the process, and where it prints to. It ends with the block."""
+        process = self._spawn(name, list(arguments))
+        try:
+            yield process, self._log(name)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(timeout=patience(_PATIENCE))
 
     # --- components -------------------------------------------------------------------------------
 
