@@ -268,8 +268,8 @@ class KafkaChannel:
             pass
         self._check_taken(refused)
 
-    def _told(self, error: KafkaError, message: Message) -> None:
-        if self._not_taken is None:
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._not_taken is None:
             self._not_taken = error, message
 
     def _check_taken(self, refused: _Refused) -> None:
