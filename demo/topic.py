@@ -1,11 +1,10 @@
-"""The topic of averages as a plain consumer has it, that reads what is committed and knows the records' headers."""
+"""The topic of averages as a plain consumer has it, that reads what is committed and knows the records' header."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -56,14 +55,14 @@ class Applied:
         return len(self._pending)
 
     def add(self, message: Message) -> None:
-        """Apply a barrier once all of its records are there: the headers `n` and `of` tell."""
-        said = _headers(message)
-        barrier, n = int(said["barrier"]), int(said["n"])
-        before = _headers(self._pending[-1])["barrier"] if self._pending else said["barrier"]
-        if n != self.pending + 1 or before != said["barrier"] or barrier in self.at:
-            self.faults.append(f"record {n} of {said['of']} of barrier {barrier} after {self.pending} of {before}")
+        """Apply a barrier once all of its records are there: its header's `n` and `of` tell."""
+        said = _header(message)
+        barrier, n, of = said["barrier"], said["n"], said["of"]
+        before = _header(self._pending[-1])["barrier"] if self._pending else barrier
+        if n != self.pending + 1 or before != barrier or barrier in self.at:
+            self.faults.append(f"record {n} of {of} of barrier {barrier} after {self.pending} of {before}")
         self._pending.append(message)
-        if n == int(said["of"]):
+        if n == of:
             for each in self._pending:
                 self._apply(each)
             self._pending.clear()
@@ -142,6 +141,8 @@ def check_topic(broker: str, expected: Expected) -> Delivered:
     return Delivered(f"topic {TOPIC}", rows, tuple(differences))
 
 
-def _headers(message: Message) -> dict[str, str]:
-    headers: Sequence[tuple[str, Any]] = message.headers() or []
-    return {name.removeprefix("airflow-barrier."): value.decode() for name, value in headers}
+def _header(message: Message) -> dict[str, Any]:
+    """What the sink says of the record."""
+    headers: dict[str, Any] = dict(message.headers() or [])
+    said: dict[str, Any] = json.loads(headers["airflow-barrier"])
+    return said

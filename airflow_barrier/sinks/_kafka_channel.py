@@ -33,7 +33,7 @@ from airflow_barrier.sinks import _kafka_ledger as ledgers
 from airflow_barrier.sinks._json_values import json_fault
 from airflow_barrier.sinks._kafka_client import Cluster
 from airflow_barrier.sinks._kafka_ledger import Record
-from airflow_barrier.sinks._kafka_records import counted, key_of_rows, records_of
+from airflow_barrier.sinks._kafka_records import Produced, counted, key_of_rows, records_of
 from airflow_barrier.sinks._kafka_topics import (
     Topic,
     find_ledger,
@@ -56,6 +56,8 @@ _Refused = Callable[[Message], RowRefusedError | None]
 _WAITING = 32 * 1024
 #: Bytes of a batch, where topics take as much.
 _BATCH = 1_000_000
+#: The timestamp of records for which the client looks at the clock.
+_NOW = 0
 
 
 class KafkaChannel:
@@ -193,6 +195,7 @@ class KafkaChannel:
             "message.max.bytes": min(max(largest, 1_000), 1_000_000_000),  # what librdkafka takes
             "batch.size": min(_BATCH, *limits),
             "queue.buffering.max.kbytes": max(_WAITING, 2 * largest // 1024),
+            "delivery.report.only.error": True,
         }
         timeout: int = self._declared.options["transaction_timeout"]
         self._producer = self._cluster.producer(transactional_id, timeout, settings)
@@ -235,30 +238,29 @@ class KafkaChannel:
         assert self._deliverer is not None
         ops: Counter[str] = Counter()
         refused = partial(self._row_refused, topic.name, table, delivery)
-        for record in records_of(str(self), self._deliverer.topology, table, topic, self._key(table), delivery):
-            send = partial(
-                producer.produce, topic.name, record.value, record.key, record.partition, headers=record.headers
-            )
-            self._send(producer, send, refused)
-            ops[record.op] += 1
+        for op, record in records_of(str(self), self._deliverer.topology, table, topic, self._key(table), delivery):
+            self._send(producer, topic.name, record, refused)
+            ops[op] += 1
         self._finish(producer, refused)
         return counted(ops)
 
     def _send_ledger(self, producer: Producer, value: bytes) -> None:
         assert self._deliverer is not None
-        send = partial(producer.produce, self._ledger, value, ledgers.key_of(self._deliverer), partition=0)
-        self._send(producer, send, lambda _: None)
+        self._send(producer, self._ledger, (value, ledgers.key_of(self._deliverer), 0, []), lambda _: None)
 
-    def _send(self, producer: Producer, send: Callable[..., None], refused: _Refused) -> None:
+    def _send(self, producer: Producer, topic: str, record: Produced, refused: _Refused) -> None:
+        """What became of records is asked when the producer holds no more of them: to ask after each one costs more.
+
+        So do names of arguments.
+        """
+        value, key, partition, headers = record
+        ends = self._told, None, _NOW
         while True:
             try:
-                client.call("produce", send, on_delivery=self._told)
+                return client.call("produce", producer.produce, topic, value, key, partition, *ends, headers)
             except BufferError:
                 producer.poll(0.5)
                 self._check_taken(refused)
-            else:
-                producer.poll(0)
-                return
 
     def _finish(self, producer: Producer, refused: _Refused) -> None:
         """Wait until the brokers have taken all records, each of which is given up after a while."""

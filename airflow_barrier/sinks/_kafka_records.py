@@ -1,9 +1,9 @@
-"""Rows as records of a topic: JSON, a key, and headers by which a reader finds whole barriers."""
+"""Rows as records of a topic: JSON, a key, and a header by which a reader finds whole barriers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts
@@ -18,59 +18,37 @@ if TYPE_CHECKING:
 
 #: Decimals as texts: most who read JSON make a float of a number, and lose digits.
 _JSON = encoder("string")
-_PREFIX = "airflow-barrier."
-_OP, _NUMBER = f"{_PREFIX}op", f"{_PREFIX}n"
-#: Bytes that a batch of one record has at most beside its key, value and headers.
-_AROUND, _AROUND_HEADER = 200, 10
+_HEADER = "airflow-barrier"
+#: Bytes that a batch of one record has at most beside its key, its value and what its header says.
+_AROUND = 210 + len(_HEADER)
 #: The partition of records that go where their key leads.
 _BY_KEY = -1
 Headers = list[tuple[str, "str | bytes | None"]]
-
-
-@dataclass(frozen=True)
-class Produced:
-    """A record, as the client takes it."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int
-    op: str
+#: A record, as the client takes it: its value, key, partition and headers.
+Produced = tuple["bytes | None", "bytes | None", int, Headers]
 
 
 def records_of(
     what: str, topology: str, table: str, topic: Topic, key: Sequence[str], delivery: Delivery
-) -> Iterator[Produced]:
-    """One record a row, in the order of the rows. Raises RowRefusedError for one that Kafka or JSON cannot hold."""
+) -> Iterator[tuple[str, Produced]]:
+    """Each row's record after what became of the row. Raises RowRefusedError for one that Kafka or JSON cannot hold."""
     rows = delivery.tables[table]
-    of = sum(batch.num_rows for batch in rows)
-    fixed = _headers(
-        topology=topology,
-        table=table,
-        barrier=delivery.barrier_id,
-        revision=delivery.revision,
-        timestamp=delivery.timestamp.isoformat(),
-        of=of,
-    )
-    around = _AROUND + _size(fixed)
+    beginnings = _beginnings(topology, table, delivery)
+    largest = topic.largest
     where = f"{what}: expected topic {topic.name} to take every row of {delivery.position} of {table}"
     for n, (op, row) in enumerate(_rows(where, rows, key), 1):
-        own: Headers = [(_OP, op.encode()), (_NUMBER, b"%d" % n)]
-        record = Produced(
-            _JSON.encode({column: row[column] for column in key}) if key else None,
-            None if op == DELETE else _JSON.encode(row),
-            [*fixed, *own],
-            _BY_KEY if key else (n - 1) % topic.partitions,
-            op,
-        )
-        size = around + _size(own) + len(record.key or b"") + len(record.value or b"")
-        if size > topic.largest:
+        said = b"%b%d}" % (beginnings[op], n)
+        encoded_key = _JSON.encode({column: row[column] for column in key}) if key else None
+        value = None if op == DELETE else _JSON.encode(row)
+        size = _AROUND + len(said) + len(encoded_key or b"") + len(value or b"")
+        if size > largest:
             raise RowRefusedError(  # safety: row-fits-topic
                 f"{where}, found one of {size} bytes, in the row with {_named(key, row)}, where max.message.bytes is "
-                f"{topic.largest}. Nothing of this barrier was delivered. Raise the topic's max.message.bytes, or "
+                f"{largest}. Nothing of this barrier was delivered. Raise the topic's max.message.bytes, or "
                 "correct the row by a revision; then clear the task"
             )
-        yield record
+        partition = _BY_KEY if key else (n - 1) % topic.partitions
+        yield op, (value, encoded_key, partition, [(_HEADER, said)])
 
 
 def counted(ops: Mapping[str, int]) -> Counts:
@@ -88,13 +66,12 @@ def _rows(where: str, rows: RowBatches, key: Sequence[str]) -> Iterator[tuple[st
         ops = batch.column(CHANGE).to_pylist() if CHANGE in batch.schema.names else [INSERT] * batch.num_rows
         names = [name for name in batch.schema.names if name != CHANGE]
         columns = [_values(where, batch, name, key) for name in names]
-        for op, values in zip(ops, zip(*columns, strict=True), strict=True):
-            yield op, dict(zip(names, values, strict=True))
+        yield from zip(ops, map(dict, map(zip, repeat(names), zip(*columns, strict=True))), strict=True)
 
 
 def _values(where: str, batch: pa.RecordBatch, name: str, key: Sequence[str]) -> list[Any]:
     try:
-        return plain_values(batch.column(name))
+        return plain_values(_without_decimals(batch.column(name)))
     except NotJsonError as error:
         row = row_of(batch, error.number)
         raise RowRefusedError(
@@ -104,15 +81,24 @@ def _values(where: str, batch: pa.RecordBatch, name: str, key: Sequence[str]) ->
         ) from None
 
 
-def _headers(**said: object) -> Headers:
-    return [(f"{_PREFIX}{name}", str(value).encode()) for name, value in said.items()]
+def _without_decimals(column: pa.Array) -> pa.Array:
+    """Arrow makes the texts that the encoder would make of Python's decimals, and sooner than these."""
+    import pyarrow as pa
+
+    return column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
 
 
-def _size(headers: Headers) -> int:
-    size = len(headers) * _AROUND_HEADER
-    for name, value in headers:
-        size += len(name) + len(value or b"")
-    return size
+def _beginnings(topology: str, table: str, delivery: Delivery) -> dict[str, bytes]:
+    """Of what the header says, by what became of the row: all but its number, which ends it."""
+    said = {
+        "topology": topology,
+        "table": table,
+        "barrier": delivery.barrier_id,
+        "revision": delivery.revision,
+        "timestamp": delivery.timestamp.isoformat(),
+        "of": sum(batch.num_rows for batch in delivery.tables[table]),
+    }
+    return {op: _JSON.encode({**said, "op": op})[:-1] + b',"n":' for op in (INSERT, UPDATE, DELETE)}
 
 
 def _named(key: Sequence[str], row: Mapping[str, Any]) -> str:

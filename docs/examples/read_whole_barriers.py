@@ -8,7 +8,9 @@ for barrier in whole_barriers("kafka-1:9092", "prices", group="pricing"):
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
@@ -40,10 +42,10 @@ def whole_barriers(brokers: str, topic: str, group: str) -> Iterator[list[Messag
                 continue
             if (error := message.error()) is not None:
                 raise RuntimeError(error.str())
-            records = came.setdefault((_said(message, "barrier"), _said(message, "revision")), {})
-            records[_said(message, "n")] = message
+            said = _said(message)
+            came.setdefault((said["barrier"], said["revision"]), {})[said["n"]] = message
             # A partition may be ahead: the oldest barrier goes first, and the others wait until it is whole.
-            while came and len(oldest := came[min(came)]) == _said(next(iter(oldest.values())), "of"):
+            while came and len(oldest := came[min(came)]) == _said(next(iter(oldest.values())))["of"]:
                 yield [oldest[number] for number in sorted(oldest)]
                 del came[min(came)]
                 for _, record in sorted(oldest.items()):  # in each partition the last one counts
@@ -53,6 +55,7 @@ def whole_barriers(brokers: str, topic: str, group: str) -> Iterator[list[Messag
         consumer.close()
 
 
-def _said(message: Message, name: str) -> int:
-    """A number in a record's headers."""
-    return int(dict(message.headers() or [])[f"airflow-barrier.{name}"])
+def _said(message: Message) -> dict[str, Any]:
+    """What a record's header says of it."""
+    said: dict[str, Any] = json.loads(dict(message.headers() or [])["airflow-barrier"] or "")
+    return said

@@ -22,7 +22,7 @@ from airflow_barrier.sinks.port import Sink
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, KEY, PRICE, Feed, Reporting, State
 from tests.sinks.behaviour import applied
-from tests.sinks.kafka_topics import headers_of
+from tests.sinks.kafka_topics import header_of
 from tests.support.kafka import Kafka
 
 STEPS, SEEDS = 25, 6
@@ -60,7 +60,7 @@ def in_files(folder: Path) -> Outside:
 def in_kafka(kafka: Kafka) -> Outside:
     def read(topic: str) -> State:
         records = [
-            (headers_of(record)["op"], json.loads(record.value() or record.key() or b""))
+            (header_of(record)["op"], json.loads(record.value() or record.key() or b""))
             for record in kafka.records(topic)
         ]
         return state(records)

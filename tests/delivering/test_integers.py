@@ -25,7 +25,7 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.deliveries import Position
 from tests.delivering import streaming
 from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Stream, hands
-from tests.sinks.kafka_topics import headers_of
+from tests.sinks.kafka_topics import header_of
 from tests.support.kafka import Kafka, Reader
 from tests.support.reporting import report
 from tests.support.waiting import patience, wait_for
@@ -284,15 +284,15 @@ def check(stream: Stream, broker: Kafka, deployment: Deployment) -> int:
     found: dict[int, set[int]] = defaultdict(set)
     parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for message in went:
-        said = headers_of(message)
-        assert (said["topology"], said["table"], said["revision"], said["op"]) == (TOPOLOGY, TABLE, "0", "insert")
-        found[int(said["barrier"])].add(_integer(message))
-        parts[int(said["barrier"])].append((int(said["n"]), int(said["of"])))
+        said = header_of(message)
+        assert (said["topology"], said["table"], said["revision"], said["op"]) == (TOPOLOGY, TABLE, 0, "insert")
+        found[said["barrier"]].add(_integer(message))
+        parts[said["barrier"]].append((said["n"], said["of"]))
     assert found == {barrier: integers for barrier, integers in expected.items() if integers}
     for barrier, told in parts.items():
         assert sorted(told) == [(n, len(told)) for n in range(1, len(told) + 1)], f"barrier {barrier} is torn"
     for partition in {message.partition() for message in went}:
-        in_turn = [int(headers_of(message)["barrier"]) for message in went if message.partition() == partition]
+        in_turn = [header_of(message)["barrier"] for message in went if message.partition() == partition]
         assert in_turn == sorted(in_turn)
 
     records = [json.loads(record.value() or b"") for record in broker.records(stream.ledger)]

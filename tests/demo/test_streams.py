@@ -106,6 +106,6 @@ def _deliver(
     for n, record in enumerate(records, 1):
         key = {"userId": 7, "itemId": record["itemId"]}
         value = None if record["value"] is None else json.dumps({**key, **record["value"]}).encode()
-        headers = [(f"airflow-barrier.{name}", str(said).encode()) for name, said in
-                   (("barrier", barrier), ("n", n), ("of", of))]  # fmt: skip
-        kafka.send(topic.TOPIC, {"key": json.dumps(key).encode(), "value": value, "headers": headers})
+        header = json.dumps({"barrier": barrier, "of": of, "n": n})
+        record = {"key": json.dumps(key).encode(), "value": value, "headers": {"airflow-barrier": header}}
+        kafka.send(topic.TOPIC, record)

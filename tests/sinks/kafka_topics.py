@@ -69,15 +69,15 @@ class Topics:
     def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:
         barriers: dict[tuple[int, int], list[Message]] = {}
         for message in Reader(self.address).records(self.targets[table]):
-            said = headers_of(message)
-            barriers.setdefault((int(said["barrier"]), int(said["revision"])), []).append(message)
-        in_order = [sorted(barriers[at], key=lambda message: int(headers_of(message)["n"])) for at in sorted(barriers)]
+            said = header_of(message)
+            barriers.setdefault((said["barrier"], said["revision"]), []).append(message)
+        in_order = [sorted(barriers[at], key=lambda message: header_of(message)["n"]) for at in sorted(barriers)]
         for messages in in_order:
-            told = [(int(headers_of(message)["n"]), int(headers_of(message)["of"])) for message in messages]
+            told = [(header_of(message)["n"], header_of(message)["of"]) for message in messages]
             assert told == [(n, len(messages)) for n in range(1, len(messages) + 1)]
         if rows is Rows.APPENDS:
             return [row_of(message) for messages in in_order for message in messages]
-        return applied([(headers_of(message)["op"], row_of(message)) for message in messages] for messages in in_order)
+        return applied([(header_of(message)["op"], row_of(message)) for message in messages] for messages in in_order)
 
     def left_over(self) -> list[str]:
         """Topics in which a transaction is open."""
@@ -106,12 +106,13 @@ def prepared(place: Topics, steps: int = 2) -> Topics:
     return place
 
 
-def headers_of(message: Message) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in message.headers() or []:
-        assert isinstance(value, bytes)
-        found[name.removeprefix("airflow-barrier.")] = value.decode()
-    return found
+def header_of(message: Message) -> dict[str, Any]:
+    """What the record's one header says."""
+    ((name, value),) = message.headers() or []
+    assert name == "airflow-barrier"
+    assert value is not None
+    said: dict[str, Any] = json.loads(value)
+    return said
 
 
 def row_of(message: Message) -> dict[str, Any]:

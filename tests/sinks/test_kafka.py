@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from threading import Thread
 from typing import Any
 
@@ -30,7 +32,8 @@ from airflow_barrier.protocol.errors import (
     SinkRefusedError,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks._kafka_topics import transactional_id
+from airflow_barrier.sinks._kafka_records import records_of
+from airflow_barrier.sinks._kafka_topics import Topic, transactional_id
 from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel, Delivery
@@ -51,7 +54,7 @@ from tests.sinks.behaviour import (
     delivery,
     price,
 )
-from tests.sinks.kafka_topics import FILES, Topics, headers_of, prepared, row_of
+from tests.sinks.kafka_topics import FILES, Topics, header_of, prepared, row_of
 from tests.support.cases import cases
 from tests.support.kafka import PASSWORD, USER, Kafka
 from tests.support.ports import free_port
@@ -322,18 +325,30 @@ def test_what_a_record_says(kafka: Kafka) -> None:
     inserted, *_, deleted, _ = kafka.records(place.prices)
     assert inserted.key() == b'{"id":1}'
     assert inserted.value() == b'{"id":1,"name":"bread","price":"2.50","at":"2017-01-01T01:00:00.000001Z"}'
-    assert headers_of(inserted) == {
+    assert header_of(inserted) == {
         "topology": "shopping",
         "table": "shop.prices",
-        "barrier": "3",
-        "revision": "0",
+        "barrier": 3,
+        "revision": 0,
         "timestamp": "2017-01-03T00:00:00+00:00",
         "op": "insert",
-        "n": "1",
-        "of": "4",
+        "n": 1,
+        "of": 4,
     }
     assert (deleted.key(), deleted.value()) == (b'{"id":3}', None)
-    assert headers_of(deleted)["op"] == "delete"
+    assert header_of(deleted)["op"] == "delete"
+
+
+def test_decimals_are_the_texts_that_python_has_for_them() -> None:
+    """Arrow writes them, since it is quicker."""
+    topic = Topic("prices", "", 1, None, {"max.message.bytes": "1000"})
+    for scale in range(39):
+        values = [Decimal(number).scaleb(-scale) for number in (0, 1, -1, 120, 10**28 - 1)]
+        table = Part(pa.record_batch({"price": pa.array([*values, None], pa.decimal128(38, scale))}))
+        step = delivery(Step(Position(1, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.APPENDS, None)
+        records = records_of("sink out", "shop", PRICES, topic, [], replace(step, tables={PRICES: table}))
+        found = [json.loads(value or b"")["price"] for _, (value, *_) in records]
+        assert found == [*map(str, values), None]
 
 
 def test_records_go_where_javas_do_and_those_without_key_in_turn(kafka: Kafka) -> None:
@@ -348,7 +363,7 @@ def test_records_go_where_javas_do_and_those_without_key_in_turn(kafka: Kafka) -
         channel.open(deliverer())
         _appended(channel, 1, rows, None)
     for message in kafka.records(place.prices):
-        assert message.partition() == (int(headers_of(message)["n"]) - 1) % 5
+        assert message.partition() == (header_of(message)["n"] - 1) % 5
 
 
 def _murmur2(data: bytes) -> int:
@@ -372,12 +387,10 @@ def test_a_reader_finds_whole_barriers_and_each_key_in_order(kafka: Kafka) -> No
 
     def reading() -> None:
         for messages in whole_barriers(place.address, place.prices, f"g-{place.prices}"):
-            said = [headers_of(message) for message in messages]
-            assert [(each["n"], each["of"]) for each in said] == [
-                (str(n + 1), str(len(said))) for n in range(len(said))
-            ]
+            said = [header_of(message) for message in messages]
+            assert [(each["n"], each["of"]) for each in said] == [(n + 1, len(said)) for n in range(len(said))]
             read.append(
-                [(row_of(m)["id"], int(h["barrier"]), m.partition() or 0) for m, h in zip(messages, said, strict=True)]
+                [(row_of(m)["id"], h["barrier"], m.partition() or 0) for m, h in zip(messages, said, strict=True)]
             )
             if sum(map(len, read)) == 50 * 20:
                 return
