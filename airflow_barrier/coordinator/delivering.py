@@ -31,6 +31,7 @@ from airflow_barrier.protocol.errors import (
     LedgerError,
     MissingTableError,
     SinkBehindError,
+    SinkRefusedError,
     SinkUnavailableError,
     StoreUnavailableError,
     UnknownBarrierError,
@@ -209,8 +210,19 @@ def _validated(
     for table in sorted(declared.targets.keys() & tables.keys()):
         schemas[table] = _schema_of(deployment, tables[table])
     with _connect(deployment, declared, credentials) as channel:
-        channel.validate(schemas)
+        _validate(declared.name, channel, schemas)
         yield channel
+
+
+def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+    """What the channel does, and see that no table has the column of a delivery's own."""
+    for table, schema in schemas.items():
+        if CHANGE in schema.names:
+            raise SinkRefusedError(  # safety: change-is-the-deliverys
+                f"sink {sink}: table {table}: expected no column {CHANGE}, by which a delivery says what became of a "
+                "row, found one; deliver a table without it, or where it has another name"
+            )
+    return channel.validate(schemas)
 
 
 def _schema_of(deployment: Deployment, table: Table) -> pa.Schema:
@@ -304,7 +316,7 @@ class _Worker:
         self._former: dict[str, set[tuple[str, int]]] | None = None
 
     def run(self, through: Barrier, collapse: bool) -> Iterator[Receipt]:
-        self._keys = self._channel.validate(self._schemas(through))
+        self._keys = _validate(self._sink.name, self._channel, self._schemas(through))
         record = self._channel.open(self._deliverer, self._sink.remedy)
         self._position = record.position
         self._clear()

@@ -83,8 +83,6 @@ class FileSteps(Generic[_Store]):
                 )
             for column in schema:
                 fault = column_fault(self._sink.format, column)
-                if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
-                    fault = "expected none of this name, which is where files say what became of a row"
                 if fault:
                     raise SinkRefusedError(
                         f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     FencedDelivererError,
     LedgerError,
@@ -111,8 +111,6 @@ class KafkaChannel:
             )
         for column in schema:
             fault = json_fault(column.type)
-            if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
-                fault = "expected none of this name, by which it is told what became of a row"
             if fault:
                 raise SinkRefusedError(
                     f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sink
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration, SinkState
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
+from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from airflow_barrier.tables.table import Table
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
@@ -52,6 +54,17 @@ def test_a_table_that_is_yet_to_be_made_is_looked_at_as_it_is_declared(feed: Fee
     assert 'found none; create it:\nCREATE TABLE "public"."visits" (\n    "id" bigint,\n    "at" timestamptz' in said
     reporting.run("CREATE TABLE visits (id bigint PRIMARY KEY, at timestamptz)")
     assert fault(tables) is None
+
+
+@pytest.mark.parametrize("rows", Rows)
+def test_no_table_brings_its_own_word_for_what_became_of_a_row(feed: Feed, tmp_path: Path, rows: Rows) -> None:
+    """Each sink would take it for the delivery's, whatever way rows come in."""
+    sink = FileSink(str(tmp_path), name="out", key=["id"] if rows is Rows.CHANGES else ())
+    declared = sink.declare("shop.visits", rows, "shopping_dag")
+    for column, is_taken in (("_change", True), ("_changes", False)):
+        tables = {"shop.visits": Table("shop.visits", f"id BIGINT NOT NULL, {column} STRING")}
+        said = sink_fault(feed.deployment, "shopping", declared, None, tables)
+        assert (said is not None and "table shop.visits: expected no column _change, by" in said) == is_taken, said
 
 
 def test_a_topology_with_barriers_goes_on(feed: Feed, reporting: Reporting, caplog: pytest.LogCaptureFixture) -> None:

@@ -326,6 +326,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "one-claims-a-sink": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
     "ends-its-own-claim": (f"{_DELIVERIES}a_delivery_that_has_ended_leaves_the_sink_to_others",),
     "lost-claim-is-told": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
+    "change-is-the-deliverys": (
+        "tests/delivering/test_before.py::test_no_table_brings_its_own_word_for_what_became_of_a_row[changes]",
+    ),
     "ledger-fences-deliverers": _FENCE,
     "ledger-moves-from-its-position": (f"{_LEDGER}the_same_changes_are_not_delivered_again",),
     "opened-by-whom-it-is-claimed": (f"{_ZOMBIES}a_session_that_stands_still_is_ended[COMMIT]",),

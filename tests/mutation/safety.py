@@ -199,6 +199,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "ledger-moves-from-its-position": "What changed since one barrier is applied to that barrier only.",
         "opened-by-whom-it-is-claimed": "A deliverer that slept does not fence its successor, and blames nobody.",
         "applied-as-staged": "Changes that do not fit what is in the target are not applied.",
+        "change-is-the-deliverys": "A column of a table is not taken for what became of its rows.",
         "loaded-as-sent": "A row that a target takes and does not keep is not taken for delivered.",
         "kept-as-sent": "A value that a column would cut, pad or round is not taken for delivered.",
         "logged-as-the-ledger": "What a crash of the server empties does not hold rows that the ledger has.",
