@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from airflow_barrier.protocol.cells import CellState
+from airflow_barrier.protocol.health import Health
 from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
@@ -27,19 +28,6 @@ class Problem(Model):
     """Why there is no answer, as far as that is told."""
 
     detail: str
-
-
-class Health(str, Enum):
-    """How a topology is, in one word: the worst of what is true of it."""
-
-    OK = "ok"
-    #: No barrier was opened yet.
-    EMPTY = "empty"
-    #: The last delivery to a sink failed.
-    FAILING = "failing"
-    LATE = "late"
-    #: A barrier is BLOCKED: somebody else wrote to one of its tables.
-    BLOCKED = "blocked"
 
 
 class Deployment(Model):
@@ -97,9 +85,40 @@ class Late(Model):
     summary: str
 
 
+class Task(Model):
+    """An instance of a task in Airflow; ``map_index`` -1: it is not mapped."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+
+class Failed(Model):
+    """A job that has failed ``at`` a time, and the ``tables`` that its barrier lacks; ``holds_up`` tables of other jobs
+    wait for them. It was try ``tried`` of ``tries`` (null: not known). ``again_at``: Airflow tries again, not before;
+    null: it does not. ``summary`` says it in a sentence, ``reason`` is the error. ``task``: where its log is, and where
+    it is cleared.
+    """
+
+    barrier_id: int
+    job: str
+    dag: str
+    tables: list[str]
+    at: datetime
+    tried: int | None
+    tries: int | None
+    again_at: datetime | None
+    holds_up: int
+    summary: str
+    reason: str
+    task: Task | None
+
+
 class TopologySummary(Model):
     """``readable``: the newest barrier that repeatable read serves. ``age``: of its timestamp, now. ``recent``: the
-    newest barriers, oldest first. ``failing``: the sinks to which the last delivery failed.
+    newest barriers, oldest first. ``failed``: jobs, the one that failed first first. ``late``: what else holds up
+    barriers. ``failing``: the sinks to which the last delivery failed.
     """
 
     deployment: str
@@ -113,6 +132,7 @@ class TopologySummary(Model):
     objective: float | None
     open: int
     recent: list[BarrierSummary]
+    failed: list[Failed]
     late: list[Late]
     failing: list[str]
     hidden_dags: int

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from airflow_barrier.api.access import Access, access_in, not_found
-from airflow_barrier.coordinator.status import summary_of
+from airflow_barrier.coordinator.doing import summary_of
 from airflow_barrier.metaservice.overviews import AttemptRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.revisions import Revision

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from airflow_barrier.api import models
 from airflow_barrier.api.sight import Sight
+from airflow_barrier.coordinator.failing import Failed
 from airflow_barrier.coordinator.lateness import Late
 from airflow_barrier.coordinator.status import SinkStatus
 from airflow_barrier.metaservice.overviews import BarrierRow
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState
 
 
 def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierSummary:
@@ -46,16 +46,35 @@ def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
     ]
 
 
-def health_of(states: Iterable[BarrierState], late: Sequence[models.Late], failing: Sequence[str]) -> models.Health:
-    """``states``: of the newest barriers, and of all that are not committed. ``failing``: sinks."""
-    found = set(states)
-    if BarrierState.BLOCKED in found:
-        return models.Health.BLOCKED
-    if late:
-        return models.Health.LATE
-    if failing:
-        return models.Health.FAILING
-    return models.Health.OK if found else models.Health.EMPTY
+def failed_of(found: Iterable[Failed], dags: Collection[str]) -> list[models.Failed]:
+    """The jobs of ``dags``."""
+    return [
+        models.Failed(
+            barrier_id=failed.barrier_id,
+            job=failed.job,
+            dag=failed.dag,
+            tables=list(failed.tables),
+            at=failed.at,
+            tried=failed.tried,
+            tries=failed.tries,
+            again_at=failed.again_at,
+            holds_up=failed.holds_up,
+            summary=failed.summary,
+            reason=failed.reason,
+            task=_task_of(failed.request_key),
+        )
+        for failed in found
+        if failed.dag in dags
+    ]
+
+
+def _task_of(request_key: str) -> models.Task | None:
+    """None: it was asked for by somebody who is no task."""
+    dag_id, _, rest = request_key.partition("/")
+    run_id, *ends = rest.rsplit("/", 2)  # a run's id may hold anything
+    if len(ends) < 2 or not ends[1].removeprefix("-").isdecimal():
+        return None
+    return models.Task(dag_id=dag_id, run_id=run_id, task_id=ends[0], map_index=int(ends[1]))
 
 
 def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:

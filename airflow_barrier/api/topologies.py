@@ -11,13 +11,14 @@ from airflow_barrier.api import models
 from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
-from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
+from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, sinks_of
 from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkState
 from airflow_barrier.protocol.errors import BarrierError
+from airflow_barrier.protocol.health import health_of
 
 #: How many of the newest barriers a summary has.
 _RECENT = 10
@@ -136,8 +137,7 @@ def _summary(
     deployment: str, known: Known, dags: Mapping[str, int], found: Standing, failing: list[str]
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    late = late_of(found.late, dags)
-    states = [*(row.state for row in found.recent), *(barrier.state for barrier, _ in found.in_flight)]
+    failed, late = failed_of(found.failed, dags), late_of(found.late, dags)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
@@ -148,12 +148,13 @@ def _summary(
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of(states, late, failing),
+        health=health_of(found.states, [each.again_at for each in failed], late=bool(late), sink_fails=bool(failing)),
         readable=None if found.readable is None else barrier_of(found.readable, whole=whole(found.readable)),
         age=found.age,
         objective=known.freshness,
         open=len(found.in_flight),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(found.recent[:_RECENT])],
+        failed=failed,
         late=late,
         failing=failing,
         hidden_dags=hidden,

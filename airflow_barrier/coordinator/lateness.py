@@ -10,7 +10,8 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from airflow_barrier.coordinator.status import summary_of
+from airflow_barrier.coordinator.doing import summary_of
+from airflow_barrier.coordinator.failing import Failed, failures
 from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place, Stamp
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
@@ -74,14 +75,21 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
 @dataclass(frozen=True)
 class Standing:
     """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
-    read serves, and how old that is in seconds (None: nothing is committed); and all that is late, the longest first.
+    read serves, and how old that is in seconds (None: nothing is committed); the jobs that have failed, oldest first;
+    and all else that is late, the longest first.
     """
 
     recent: Sequence[BarrierRow]
     in_flight: Sequence[InFlight]
     readable: BarrierRow | None
     age: float | None
+    failed: Sequence[Failed]
     late: Sequence[Late]
+
+    @property
+    def states(self) -> list[BarrierState]:
+        """Of its newest barriers, and of all that are in flight."""
+        return [*(row.state for row in self.recent), *(barrier.state for barrier, _ in self.in_flight)]
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
@@ -111,6 +119,7 @@ class _Outlook:
     recent: Sequence[BarrierRow]
     in_flight: Sequence[InFlight]
     readable: BarrierRow | None
+    failed: Sequence[Failed]
     late: Sequence[Late]
     until: datetime | None
 
@@ -140,15 +149,21 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[s
                 old.append(each)
             else:
                 until[name] = min(at, until.get(name, at))
-    held_up = _held_up(rows, old)
+    held_up, failed = _held_up(rows, old), failures(rows, in_flight)
     found = {}
     for name, newest in recent.items():
         barriers = [each.barrier for each in in_flight[name]]
-        held = ((barrier, job) for barrier in barriers for job in held_up.get((name, barrier.barrier_id), ()))
+        known = {(each.barrier_id, each.job) for each in failed[name]}  # which says more than that they are late
+        held = (
+            (barrier, job)
+            for barrier in barriers
+            for job in held_up.get((name, barrier.barrier_id), ())
+            if (barrier.barrier_id, job.job) not in known
+        )
         late = [_late_job(barrier, job, took[name]) for barrier, job in held]
         late += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
-        found[name] = _Outlook(stamps[name], newest, in_flight[name], readable, late, until.get(name))
+        found[name] = _Outlook(stamps[name], newest, in_flight[name], readable, failed[name], late, until.get(name))
     return found
 
 
@@ -159,6 +174,7 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
         in_flight=outlook.in_flight,
         readable=outlook.readable,
         age=None if outlook.readable is None else (now - outlook.readable.timestamp).total_seconds(),
+        failed=outlook.failed,
         late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
     )
 

@@ -17,8 +17,8 @@ class Measure(NamedTuple):
 
 
 def measures(meta: MetaService, topologies: Sequence[str]) -> list[Measure]:
-    """Of each topology its age, and how much of it is open, late, waiting and not delivered. One that nobody has
-    registered has none; before the first commit there is no age.
+    """Of each topology its age, and how much of it is open, failed, late, waiting and not delivered. One that nobody
+    has registered has none; before the first commit there is no age.
     """
     return [
         *meta.overviews.together(lambda rows: _standing(rows, topologies)),
@@ -39,6 +39,7 @@ def _standing(rows: Overviews, topologies: Sequence[str]) -> list[Measure]:
         for what, value in (
             ("barrier.age_seconds", standing.age),
             ("barrier.open", len(standing.in_flight)),
+            ("barrier.failed", sum(failed.again_at is None for failed in standing.failed)),
             ("barrier.late", len(standing.late)),
             ("barrier.waiting_tasks", waiting[name]),
         )

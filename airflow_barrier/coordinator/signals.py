@@ -42,8 +42,8 @@ def signals(
     What was late, or not delivered, and came before anybody looked is not told. Raises UnknownTopologyError.
     """
     found: list[Signal] = []
-    if "late" in on:
-        found += meta.overviews.together(lambda rows: _late(rows, topology))
+    if not {"failed", "late"}.isdisjoint(on):
+        found += [each for each in meta.overviews.together(lambda rows: _standing(rows, topology)) if each.kind in on]
     sinks = sink_statuses(meta, topology) if "delivery_failing" in on else ()
     for sink in sinks:
         found += _behind(meta, sink)
@@ -57,17 +57,23 @@ def signals(
 # --- what is so now -----------------------------------------------------------------------------------
 
 
-def _late(rows: Overviews, topology: str) -> list[Signal]:
+def _standing(rows: Overviews, topology: str) -> list[Signal]:
     freshness = rows.topology(topology, rows.version(topology)).freshness
     standing = standings(rows, {topology: freshness})[topology]
     blocked = {
         each.barrier.barrier_id for each in standing.in_flight if each.barrier.state is BarrierState.BLOCKED
     }  # a signal of another kind
-    return [
+    failed = [
+        Signal("failed", topology, each.barrier_id, each.at, each.dag, f"{each.summary}: {each.reason}")
+        for each in standing.failed
+        if each.again_at is None
+    ]
+    late = [
         Signal("late", topology, late.barrier_id, late.at, late.dag, late.summary)
         for late in standing.late
         if late.barrier_id not in blocked
     ]
+    return [*failed, *late]
 
 
 def _behind(meta: MetaService, status: SinkStatus) -> list[Signal]:

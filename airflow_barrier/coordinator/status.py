@@ -9,13 +9,16 @@ from datetime import datetime, timezone
 
 from airflow_barrier.coordinator.cuts import said
 from airflow_barrier.coordinator.deployment import CredentialsOf, entered, nobody_gets_in
-from airflow_barrier.metaservice.overviews import AttemptRow
+from airflow_barrier.coordinator.doing import summary_of
+from airflow_barrier.coordinator.failing import Failed
+from airflow_barrier.coordinator.lateness import Late, Standing, standings
+from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.deliveries import SinkRecord
+from airflow_barrier.protocol.deliveries import SinkRecord, SinkState
 from airflow_barrier.protocol.errors import BarrierError
+from airflow_barrier.protocol.health import Health, health_of
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
-from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
@@ -41,18 +44,6 @@ class JobStatus:
     def summary(self) -> str:
         """What the job is doing, in a few words."""
         return summary_of(self.attempt, self.dag, member=self.member)
-
-
-def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) -> str:
-    """What a job is doing, in a few words. ``attempt``: its newest one; ``dag`` and ``member``: as in
-    :class:`JobStatus`.
-    """
-    if attempt is None:
-        return f"waits for the next run of DAG {dag}" if member else "not started"
-    if attempt.state is AttemptState.REQUESTED:
-        return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
-    state = str(attempt.state.value).lower()
-    return f"{state}: {attempt.reason}" if attempt.reason and attempt.state not in LIVE_ATTEMPTS else state
 
 
 @dataclass(frozen=True)
@@ -89,15 +80,19 @@ class TopologyStatus:
     """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
 
     ``uncommitted``: table -> the barrier that read uncommitted serves it at. All are empty before the first run.
-    ``sources``: those that know how far behind somebody is.
+    ``health``: the worst of what is true, which ``failed`` and ``late`` say. ``sources``: those that know how far
+    behind somebody is.
     """
 
     topology: str
     version: int
+    health: Health
     committed: int | None
     committed_timestamp: datetime | None
     precommitted: int | None
     uncommitted: Mapping[str, int]
+    failed: tuple[Failed, ...]
+    late: tuple[Late, ...]
     open: tuple[BarrierStatus, ...]
     sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkStatus, ...]
@@ -109,16 +104,28 @@ def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody
     started = meta.barriers.head(topology) is not None
     committed = meta.answers.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
     staged = meta.answers.resolve(topology, Level.READ_UNCOMMITTED).tables if started else {}
+    freshness = meta.topologies.get(topology, version).freshness
+
+    def look(rows: Overviews) -> Standing:
+        return standings(rows, {topology: freshness})[topology]
+
+    standing, sinks = meta.overviews.together(look), sink_statuses(meta, topology)
+    fails = any(each.sink.error is not None and each.sink.state is SinkState.ACTIVE for each in sinks)
     return TopologyStatus(
         topology=topology,
         version=version,
+        health=health_of(
+            standing.states, [each.again_at for each in standing.failed], late=bool(standing.late), sink_fails=fails
+        ),
         committed=committed,
         committed_timestamp=meta.barriers.get(topology, committed).timestamp if committed else None,
         precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
+        failed=tuple(standing.failed),
+        late=tuple(standing.late),
         open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),
         sources=source_statuses(meta, topology, credentials),
-        sinks=sink_statuses(meta, topology),
+        sinks=sinks,
     )
 
 

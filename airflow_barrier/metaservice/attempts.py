@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.carrying import pass_by
@@ -47,7 +47,7 @@ from airflow_barrier.protocol.errors import (
     SilentOutletError,
     UndeclaredTableError,
 )
-from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable, TableProgress, Tries
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
@@ -57,6 +57,7 @@ from airflow_barrier.protocol.states import (
     TableState,
 )
 
+_ATTEMPT = schema.attempt.c
 #: What a retry of the same task takes over instead of doing it again.
 _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: adopted-states
 
@@ -265,6 +266,27 @@ class Attempts(Group):
             return attempt
         return end_attempt(
             connection, attempt, AttemptState.ABORTED, reason, Event("aborted", actor, {"reason": reason})
+        )
+
+    @changes
+    def tried(self, connection: Connection, request_key: str, tries: Tries) -> None:
+        """A try of the task has failed: what is known of others is kept with its newest attempt, if that is ABORTED."""
+        newest = connection.execute(
+            select(_ATTEMPT.attempt_id, _ATTEMPT.topology, _ATTEMPT.state)
+            .where(_ATTEMPT.request_key == request_key)
+            .order_by(_ATTEMPT.attempt_id.desc())
+            .limit(1)
+        ).one_or_none()
+        if newest is None or newest.state != AttemptState.ABORTED.value:
+            return
+        lock_topology(connection, newest.topology)  # safety: topology-lock
+        connection.execute(
+            update(schema.attempt)
+            .where(
+                _ATTEMPT.attempt_id == newest.attempt_id,
+                func.coalesce(_ATTEMPT.tried, 0) < tries.tried,  # one that slept may come after its own retry
+            )
+            .values(**vars(tries))
         )
 
     @reads

@@ -132,6 +132,10 @@ class AttemptRow(NamedTuple):
     processed_at: datetime | None
     ended_at: datetime | None
     reason: str | None
+    request_key: str
+    tried: int | None
+    tries: int | None
+    again_at: datetime | None
     waited_for: tuple[Need, ...]
 
 
@@ -408,6 +412,30 @@ class Overviews(Group):
         ).all()
         found = ((topology, _to_attempt(row)) for topology, *row in rows)
         return {Place(topology, attempt.barrier_id, attempt.job): attempt for topology, attempt in found}
+
+    @reads
+    def failed(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], list[AttemptRow]]:
+        """(topology, barrier in flight) -> the attempts there that have failed, if no other one of their job was asked
+        for since.
+        """
+        found: dict[tuple[str, int], list[AttemptRow]] = {}
+        later = schema.attempt.alias("later")
+        for names in chunks(topologies):
+            at = _in_flight(names)
+            since = (
+                select(later.c.attempt_id)
+                .where(_belongs_to(later, at), later.c.job == _ATTEMPT.job, later.c.attempt_id > _ATTEMPT.attempt_id)
+                .exists()
+            )
+            rows = connection.execute(
+                select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS)
+                .join(at, _belongs_to(schema.attempt, at))
+                .where(_ATTEMPT.state == AttemptState.ABORTED.value, ~since)
+            )
+            for topology, *row in rows:
+                attempt = _to_attempt(row)
+                found.setdefault((topology, attempt.barrier_id), []).append(attempt)
+        return found
 
     @reads
     def requested(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:

@@ -406,6 +406,10 @@ attempt = Table(
     Column("computed_in", Integer, nullable=False, server_default="0"),
     # what its task ran
     _json("code"),
+    # of one that failed: which try that was, of how many, and from when on there is another one
+    Column("tried", Integer),
+    Column("tries", Integer),
+    _time("again_at"),
     # known to its worker and its driver; of none no file is believed. Not for views, audit or logs
     Column("nonce", Line, nullable=False, server_default=""),
     _of_barrier(),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 from structlog.contextvars import bind_contextvars
 
 from airflow_barrier.coordinator.deployment import Deployment
@@ -28,13 +29,14 @@ from airflow_barrier.operators._task import (
     run_of_task,
     skip,
     task_key,
+    tries_of,
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.operators.processed import announce_processed, processed_asset
 from airflow_barrier.protocol.errors import StoreUnavailableError
-from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.records import Attempt, Barrier, Tries
 from airflow_barrier.protocol.states import BarrierState
 
 if TYPE_CHECKING:
@@ -69,21 +71,21 @@ class EpochSteps:
 
     def execute(self) -> int:
         """Returns the barrier's id, or raises TaskDeferred."""
-        with without_useless_retries():
+        with self._ended_by_errors():
             return self._go_on()
 
     def resume(self, event: dict[str, Any], done: Sequence[int]) -> int:
         """The trigger fired, which is only a hint: ask again. ``done``: earlier barriers that were worked off."""
         check_event(event)
         self.done = list(done)
-        with without_useless_retries():
+        with self._ended_by_errors():
             self._announce_again()
             return self._go_on()
 
     def finish(self, attempt_id: int, work: Callable[[], None], done: Sequence[int]) -> int:
         """The operator had deferred itself while its Spark work ran: ``work`` is how it goes on."""
         self.done = list(done)
-        with without_useless_retries():
+        with self._ended_by_errors():
             self._announce_again()
             deployment = self._deployment()
             attempt = deployment.meta.attempts.get(attempt_id)
@@ -236,6 +238,25 @@ class EpochSteps:
         show_barrier(self.context, self.binding.barrier_conn_id, at)
 
     # --- endings ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Whoever looks at the barrier is told whether another try comes."""
+        try:
+            with without_useless_retries():
+                yield
+        except (TaskDeferred, AirflowSkipException):
+            raise
+        except BaseException as error:
+            if not self._killed:  # by a person, as a rule, and then none does
+                self._say_tries(tries_of(self.context, error))
+            raise
+
+    def _say_tries(self, tries: Tries) -> None:
+        try:
+            self._deployment().meta.attempts.tried(task_key(self.context), tries)
+        except Exception as error:  # what counts is the error before this one
+            self.log.warning("That try %d of %d failed could not be written down: %s", tries.tried, tries.tries, error)
 
     def _stop_if_killed(self) -> None:
         if self._killed:

@@ -13,7 +13,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # by this name
 
 from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal
 from airflow_barrier.protocol.names import parse_event_key
-from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef
+from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef, Tries
 from airflow_barrier.protocol.revisions import TOKEN
 
 if TYPE_CHECKING:
@@ -164,6 +164,16 @@ def reason_of(error: BaseException) -> str:
     # Spark's messages go on for pages; what happened stands in the first line
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {str(redact(first))[:_LONGEST_REASON]}"
+
+
+def tries_of(context: Context, error: BaseException) -> Tries:
+    """Which try has failed, and whether Airflow makes another one. The longer pauses of an exponential backoff are
+    Airflow's to know.
+    """
+    ti, tries = context["ti"], context["ti"].max_tries + 1
+    again = ti.try_number < tries and not isinstance(error, AirflowFailException)
+    again_at = datetime.now(timezone.utc) + context["task"].retry_delay if again else None
+    return Tries(ti.try_number, tries, again_at)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ class CellState(str, Enum):
     #: An attempt waits for its inputs.
     WAITING = "waiting"
     RUNNING = "running"
-    #: The newest attempt has ended without result.
+    #: The newest attempt has failed, or was killed.
     FAILED = "failed"
     #: Nothing but its job has held it up, for longer than is usual.
     LATE = "late"
@@ -36,8 +36,8 @@ _OF_ATTEMPT = {
     AttemptState.RUNNING: CellState.RUNNING,
     AttemptState.CLOSED: CellState.RUNNING,
     AttemptState.PROCESSED: CellState.RUNNING,
-    AttemptState.FENCED: CellState.FAILED,
-    AttemptState.VOIDED: CellState.FAILED,
+    AttemptState.FENCED: CellState.PENDING,
+    AttemptState.VOIDED: CellState.PENDING,
     AttemptState.ABORTED: CellState.FAILED,
 }
 

@@ -211,13 +211,23 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Tries:
+    """Which of how many tries of its task failed. ``again_at`` (UTC): the next comes, not before; None: none."""
+
+    tried: int
+    tries: int
+    again_at: datetime | None
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One run of one job for one barrier and revision.
 
     ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
     barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
     predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
-    ``nonce``: proves that a file is from its worker or its driver; never to be shown.
+    ``nonce``: proves that a file is from its worker or its driver; never to be shown. ``tried``, ``tries`` and
+    ``again_at``: :class:`Tries` of one that failed, as far as its task said it.
     """
 
     attempt_id: int
@@ -243,6 +253,9 @@ class Attempt:
     line: int = 0
     code: Mapping[str, str] = field(default_factory=dict)
     nonce: str = field(default="", repr=False)
+    tried: int | None = None
+    tries: int | None = None
+    again_at: datetime | None = None
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

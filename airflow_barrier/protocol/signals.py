@@ -9,10 +9,11 @@ from typing import Literal, get_args
 
 from airflow_barrier.protocol.errors import ConfigurationError
 
-#: late: something holds up a barrier, or readers, for longer than is usual. blocked: somebody else changed a table.
+#: failed: a job has failed at a barrier that waits for it, and is not tried again. late: something else holds up a
+#: barrier, or readers, for longer than is usual. blocked: somebody else changed a table.
 #: aborted: a barrier was given up. delivery_failing: a sink fails, or lacks barriers for long. revised: barriers that
 #: were computed again are what readers have.
-SignalKind = Literal["late", "blocked", "aborted", "delivery_failing", "revised"]
+SignalKind = Literal["failed", "late", "blocked", "aborted", "delivery_failing", "revised"]
 KINDS: tuple[SignalKind, ...] = get_args(SignalKind)
 
 

@@ -113,20 +113,21 @@ def test_who_is_late_and_what_failed(shop: World, asking: Asking) -> None:
     failed = shop.start(2, "veiled_load")
     shop.meta.attempts.abort(failed.attempt_id, HOSTILE, "test")
     young = asking.told("shop")
-    assert (young["health"], young["late"]) == ("ok", [])
+    assert (young["health"], young["late"]) == ("failing", [])
+    assert [failed["job"] for failed in young["failed"]] == ["veiled_load"]
     age(shop, 1, 7200)
     age(shop, 2, 3600)
     told = asking.told("shop")
-    assert told["health"] == "late"
+    assert told["health"] == "failing"
     assert {late["job"]: (late["barrier_id"], late["tables"]) for late in told["late"]} == {
-        "load": (2, ["shop.orders"]), "veiled_load": (2, ["veiled.prices"])
-    }  # fmt: skip
+        "load": (2, ["shop.orders"])
+    }
     grid = asking.told("shop/grid")
     assert {table: each[-1] for table, each in cells(grid).items()} == {
         "veiled.prices": "failed", "shop.orders": "late", "shop.ratio": "pending", "shop.rest": "pending"
     }  # fmt: skip
     reasons = {note["table"]: note["summary"] for note in grid["notes"]}
-    assert reasons == {"veiled.prices": f"aborted: {one_line(HOSTILE)}", "shop.orders": "running"}
+    assert reasons == {"veiled.prices": f"failed: {one_line(HOSTILE)}", "shop.orders": "running"}
     states = {table["table"]: table["state"] for table in asking.told("shop/barriers/2")["tables"]}
     assert states["shop.orders"] == "late"
 

@@ -22,10 +22,13 @@ def test_status(deployed: Deployed) -> None:
     assert set(told) == {
         "topology",
         "version",
+        "health",
         "committed",
         "committed_timestamp",
         "precommitted",
         "uncommitted",
+        "failed",
+        "late",
         "open",
         "sources",
         "sinks",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from airflow_barrier.metaservice.attempts import Request
@@ -18,7 +20,7 @@ from airflow_barrier.protocol.errors import (
     UndeclaredTableError,
     UnknownBarrierError,
 )
-from airflow_barrier.protocol.records import Attempt, Need, StagedTable
+from airflow_barrier.protocol.records import Attempt, Need, StagedTable, Tries
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, TOP, World, staged
 
@@ -340,3 +342,24 @@ def test_a_job_that_has_moved_finds_earlier_barriers_done(world: World) -> None:
     ask = {"request_key": "other/run/load", "generation": "g1", "actor": "other"}
     with pytest.raises(AlreadyCommittedError, match=r"found COMMIT; DAG dag, which owned the job then, has done it"):
         world.meta.attempts.request(Request("shopping", 1, "load", owner="other", **ask))
+
+
+def test_which_try_failed_is_kept_with_what_failed(world: World) -> None:
+    tried, again_at = world.meta.attempts.tried, world.meta.now()
+
+    def known(attempt: Attempt) -> tuple[int | None, int | None, datetime | None]:
+        found = world.meta.attempts.get(attempt.attempt_id)
+        return found.tried, found.tries, found.again_at
+
+    world.open(1)
+    tried("try 1", Tries(1, 3, again_at))  # it failed before it asked for anything
+    running = world.start(1, "load")
+    tried("try 1", Tries(1, 3, again_at))
+    assert known(running) == (None, None, None), "it is at work"
+    world.meta.attempts.abort(running.attempt_id, "failed", "test")
+    before = world.meta.topologies.change_count("shopping")
+    tried("try 1", Tries(2, 3, None))
+    assert world.meta.topologies.change_count("shopping") > before, "who looks at it looks again"
+    assert known(running) == (2, 3, None)
+    tried("try 1", Tries(1, 3, again_at))
+    assert known(running) == (2, 3, None), "one that slept"

@@ -305,5 +305,5 @@ def test_what_nobody_wants_is_not_told_and_what_is_no_kind_is_refused(shop: Worl
     assert kinds(signals(shop.meta, "shop", since, until)) == [("aborted", 4, "shop")]
     with pytest.raises(UnknownTopologyError):
         signals(shop.meta, "nobody", since, until)
-    with pytest.raises(ConfigurationError, match=r"expected some of late, blocked, .* found 'lately'"):
+    with pytest.raises(ConfigurationError, match=r"expected some of failed, late, blocked, .* found 'lately'"):
         check_kinds(["late", "lately"])

@@ -19,7 +19,7 @@ from airflow_barrier.protocol.deliveries import Remedy
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.records import Cut, Tries
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
@@ -259,6 +259,11 @@ STEPS = {
     ),
     "an attempt given up": Step(
         "attempts.abort", _running, lambda world, attempt_id: world.meta.attempts.abort(attempt_id, "killed", "test")
+    ),
+    "the try of an attempt that failed": Step(
+        "attempts.tried",
+        lambda world: world.meta.attempts.abort(_running(world), "killed", "test").request_key,
+        lambda world, key: world.meta.attempts.tried(key, Tries(1, 3, None)),
     ),
     "the decision to commit": Step("publishing.begin", _processed, lambda world, _: world.begin_commit(1)),
     "the decision to commit, where the tag policy drops a barrier": Step(

@@ -14,7 +14,7 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.staging import close
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.protocol.errors import BarrierBlockedError
-from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.records import Barrier, StagedTable, Tries
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
@@ -78,8 +78,9 @@ def scene(counting: Counting) -> None:
     counting.write("totals", 7_000)
     with pytest.raises(BarrierBlockedError):
         commit_barrier(deployment, NAMESPACE, second.barrier_id, actor="test")
-    failed = begun(counting, opened(counting, "joined", 3), "load")
+    failed = begun(counting, opened(counting, "joined", 3), "load", "joined/by_hand_3")
     deployment.meta.attempts.abort(failed.attempt.attempt_id, HOSTILE, "test")
+    deployment.meta.attempts.tried(failed.attempt.request_key, Tries(3, 3, None))
     revision = deployment.meta.revisions.begin(
         NewRevision(
             topology=NAMESPACE,
@@ -187,6 +188,13 @@ def what_is_wrong_is_said(page: Page, counting: Counting, ui: Path) -> None:
     card.get_by_role("link", name=NAMESPACE, exact=True).click()
     expect(cell(page, TOTALS, 2)).to_have_attribute("aria-label", re.compile("blocked: somebody else wrote"))
     expect(cell(page, EVENTS, 3)).to_have_attribute("aria-label", re.compile("its newest attempt failed.*<script>"))
+    failed = page.get_by_role("listitem").filter(
+        has_text="load (DAG joined) failed at barrier 3, try 3 of 3; it holds up 1"
+    )
+    expect(failed).to_contain_text(HOSTILE)
+    expect(failed.get_by_role("link", name="Log, and clear it")).to_have_attribute(
+        "href", re.compile("/dags/joined/runs/by_hand_3/tasks/load$")
+    )
     nothing_grave(page, ui)
     cell(page, EVENTS, 3).click()
     attempts = page.get_by_role("region", name="Attempts")

@@ -4,11 +4,11 @@ import { Age } from "./Age";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { useEvery } from "./every";
-import { LateOnes } from "./LateOnes";
 import type { Deployments, Health, Topologies, TopologySummary } from "./model";
 import { search } from "./place";
 import { STYLE } from "./style";
 import { HealthMark } from "./Topologies";
+import { Trouble } from "./Trouble";
 import { count } from "./words";
 
 /** No stream here: browsers have few connections, and everybody's first page would take one. */
@@ -17,7 +17,7 @@ const EVERY = 30_000;
 const LOOKED_AT = 200;
 const SHOWN = 5;
 /** The worst first. */
-const ILL: readonly Health[] = ["blocked", "late", "failing"];
+const ILL: readonly Health[] = ["blocked", "failing", "retrying", "late"];
 const PAGE = "/plugin/barriers";
 
 /** What Airflow's dashboard says of barriers: a line per deployment, and what is not well. */
@@ -78,7 +78,7 @@ function Ill({ deployment, topology }: { deployment: string; topology: TopologyS
           </span>
         )}
       </div>
-      <LateOnes deployment={deployment} topology={topology} shown={1} pathname={PAGE} />
+      <Trouble deployment={deployment} topology={topology} shown={1} pathname={PAGE} />
     </li>
   );
 }

@@ -4,12 +4,12 @@ import { Link } from "react-router-dom";
 import { Age } from "./Age";
 import { address } from "./api";
 import { useAsked } from "./asked";
-import { LateOnes } from "./LateOnes";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { Topologies as Answer, TopologySummary } from "./model";
 import { search } from "./place";
 import { Empty, Hidden, Loading, Problem } from "./Told";
+import { Trouble } from "./Trouble";
 import { BARRIERS, HEALTH, barrierSaid, count } from "./words";
 
 export const NOTHING =
@@ -73,8 +73,8 @@ function Card({ deployment, topology }: { deployment: string; topology: Topology
           </>
         )}
       </p>
-      {topology.late.length + topology.failing.length > 0 && (
-        <LateOnes deployment={deployment} topology={topology} shown={1} />
+      {topology.failed.length + topology.late.length + topology.failing.length > 0 && (
+        <Trouble deployment={deployment} topology={topology} shown={1} />
       )}
       <div className="line">
         <span className="dots">

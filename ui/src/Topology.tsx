@@ -3,11 +3,11 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { shortTime, useNow } from "./clock";
 import { Grid } from "./Grid";
-import { LateOnes } from "./LateOnes";
 import { useChanges } from "./LiveMark";
 import type { Sink, Topology as Answer } from "./model";
 import { Hidden, Loading, Problem } from "./Told";
 import { HealthMark } from "./Topologies";
+import { Trouble } from "./Trouble";
 import type { ViewProps } from "./View";
 
 /** What readers have now, who is late, and the grid. */
@@ -29,13 +29,13 @@ export function Topology({ deployment, topology, live, place, go }: ViewProps) {
 
 function Facts({ deployment, topology }: { deployment: string; topology: Answer }) {
   const now = useNow();
-  const { readable, late, failing, sinks } = topology;
+  const { readable, failed, late, failing, sinks } = topology;
   return (
     <>
       <div className="line">
         <HealthMark topology={topology} />
-        {late.length + failing.length > 0 ? (
-          <LateOnes deployment={deployment} topology={topology} />
+        {failed.length + late.length + failing.length > 0 ? (
+          <Trouble deployment={deployment} topology={topology} />
         ) : (
           <span className="dim">Nobody is late.</span>
         )}

@@ -1,7 +1,7 @@
 // What the API answers with: airflow_barrier/api/models.py, as far as the page shows it. Times are ISO 8601 in UTC,
 // durations are seconds.
 
-export type Health = "ok" | "empty" | "failing" | "late" | "blocked";
+export type Health = "ok" | "empty" | "late" | "retrying" | "failing" | "blocked";
 
 export type CellState =
   | "absent"
@@ -52,6 +52,28 @@ export interface BarrierSummary {
   reason: string | null;
 }
 
+/** An instance of a task in Airflow. */
+export interface Task {
+  dag_id: string;
+  run_id: string;
+  task_id: string;
+  /** -1: it is not mapped. */
+  map_index: number;
+}
+
+/** A job that has failed at a barrier that waits for it. */
+export interface Failed {
+  barrier_id: number;
+  job: string;
+  tables: string[];
+  at: string;
+  /** When Airflow tries again; null: it does not. */
+  again_at: string | null;
+  summary: string;
+  reason: string;
+  task: Task | null;
+}
+
 export interface Late {
   barrier_id: number | null;
   job: string | null;
@@ -71,6 +93,7 @@ export interface TopologySummary {
   objective: number | null;
   open: number;
   recent: BarrierSummary[];
+  failed: Failed[];
   late: Late[];
   /** Sinks to which the last delivery failed. */
   failing: string[];

@@ -52,13 +52,13 @@ export const STYLE = `
 .barriers .live.reconnecting{color:${color("orange", "fg")}}
 .barriers .pill{display:inline-block;padding:1px 10px;border-radius:99px;font-weight:600;font-size:13px;white-space:nowrap;${soft("gray")}}
 .barriers .pill.ok{${soft("green")}}
-.barriers .pill.late,.barriers .pill.failing{${soft("orange")}}
-.barriers .pill.blocked{${soft("red")}}
+.barriers .pill.late,.barriers .pill.retrying{${soft("orange")}}
+.barriers .pill.failing,.barriers .pill.blocked{${soft("red")}}
 .barriers .pill.state{margin-left:10px;font-size:12px}
 .barriers .cards{list-style:none;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:12px}
 .barriers .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px}
-.barriers .card.late,.barriers .card.failing{border-left:4px solid ${color("orange", "solid")}}
-.barriers .card.blocked{border-left:4px solid ${color("red", "solid")}}
+.barriers .card.late,.barriers .card.retrying{border-left:4px solid ${color("orange", "solid")}}
+.barriers .card.failing,.barriers .card.blocked{border-left:4px solid ${color("red", "solid")}}
 .barriers .card .line{justify-content:space-between}
 .barriers .card h3{overflow-wrap:anywhere;min-width:0}
 .barriers .big{font-size:16px;margin:4px 0}

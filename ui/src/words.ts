@@ -1,11 +1,12 @@
 // What states are called, and what they mean.
 
-import { duration, fullTime, secondsSince } from "./clock";
-import type { BarrierSummary, CellState, Health, Late, Note } from "./model";
+import { duration, fullTime, secondsSince, shortTime } from "./clock";
+import type { BarrierSummary, CellState, Failed, Health, Late, Note } from "./model";
 
 export const HEALTH: Record<Health, { mark: string; word: string }> = {
   ok: { mark: "●", word: "ok" },
   failing: { mark: "✕", word: "failing" },
+  retrying: { mark: "↻", word: "retrying" },
   late: { mark: "▲", word: "late" },
   blocked: { mark: "■", word: "blocked" },
   empty: { mark: "○", word: "no barrier yet" },
@@ -47,6 +48,22 @@ export function barrierSaid(barrier: BarrierSummary): string {
   return `barrier ${barrier.barrier_id}, ${fullTime(barrier.timestamp)}: ${barrier.state}${
     barrier.reason ? `: ${barrier.reason}` : ""
   }`;
+}
+
+/** Who has failed where, when, and when it is tried again. */
+export function failedSaid({ at, again_at, summary }: Failed, now: number): string {
+  const ago = `${shortTime(at, now)}, ${duration(secondsSince(at, now))} ago`;
+  if (again_at === null) {
+    return `${summary} (${ago}).`;
+  }
+  const left = -secondsSince(again_at, now);
+  return `${summary} (${ago}); the next try ${left > 0 ? `comes in ${duration(left)}` : "is due"}.`;
+}
+
+const LONGEST = 120;
+
+export function shortened(text: string): string {
+  return text.length <= LONGEST ? text : `${text.slice(0, LONGEST)}…`;
 }
 
 /** Who or what holds up what, and for how long. */

@@ -40,7 +40,12 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
     if not topologies:
         line(console, "No topology is registered yet: the first run of a DAG with a BarrierGroup does it.")
     for one in topologies:
-        console.print(f"[bold]{one.topology}[/bold] (version {one.version})")
+        console.print(f"[bold]{one.topology}[/bold] (version {one.version}): {one.health.value}")
+        for failed in one.failed:
+            again = "" if failed.again_at is None else f"; the next try comes at {moment(failed.again_at)} UTC"
+            line(console, f"  {failed.summary}, at {moment(failed.at)} UTC{again}: {failed.reason}", "red")
+        for late in one.late:
+            line(console, f"  {late.summary} (since {moment(late.since)} UTC)")
         line(console, f"  repeatable read:  {_serves(one.committed, one.committed_timestamp)}")
         line(console, f"  read committed:   {_serves(one.precommitted, None)}")
         line(console, f"  read uncommitted: {_serves_each(one.uncommitted.values())}")
@@ -116,7 +121,8 @@ def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
 
 STATUS = Command(
     "status",
-    "Show what readers see and how far each open barrier is. For each level the barrier that it serves; for each "
+    "Show how each topology is, what readers see and how far each open barrier is. In one word how it is, who has "
+    "failed and who is late; for each level the barrier that it serves; for each "
     "barrier that is open what its jobs do, and what waits for whom; how far topics are ahead that are read; how far "
     "each sink is.",
     _define,
