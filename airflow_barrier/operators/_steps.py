@@ -36,7 +36,7 @@ from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.operators.processed import announce_processed, processed_asset
 from airflow_barrier.protocol.errors import StoreUnavailableError
-from airflow_barrier.protocol.records import Attempt, Barrier, Tries
+from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import BarrierState
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class EpochSteps:
         self.context = context
         #: barriers before the run's own that the task has worked off
         self.done: list[int] = []
+        self._reached: Deployment | None = None
         self._under_way: tuple[Deployment, int] | None = None
         self._killed = False
         self._killers: list[threading.Thread] = []
@@ -133,7 +134,8 @@ class EpochSteps:
             self.done.append(step.attempt.barrier_id)
 
     def _deployment(self) -> Deployment:
-        return BarrierHook(self.binding.barrier_conn_id).get_deployment()
+        self._reached = BarrierHook(self.binding.barrier_conn_id).get_deployment()
+        return self._reached
 
     def _job_task(self) -> JobTask:
         binding, work = self.binding, self.work
@@ -249,14 +251,16 @@ class EpochSteps:
             raise
         except BaseException as error:
             if not self._killed:  # by a person, as a rule, and then none does
-                self._say_tries(tries_of(self.context, error))
+                self._say_tries(error)
             raise
 
-    def _say_tries(self, tries: Tries) -> None:
+    def _say_tries(self, error: BaseException) -> None:
+        if self._reached is None or isinstance(error, StoreUnavailableError):
+            return
         try:
-            self._deployment().meta.attempts.tried(task_key(self.context), tries)
-        except Exception as error:  # what counts is the error before this one
-            self.log.warning("That try %d of %d failed could not be written down: %s", tries.tried, tries.tries, error)
+            self._reached.meta.attempts.tried(task_key(self.context), tries_of(self.context, error))
+        except Exception as unsaid:  # what counts is the error before this one
+            self.log.warning("Which try has failed could not be written down: %s", unsaid)
 
     def _stop_if_killed(self) -> None:
         if self._killed:

@@ -317,6 +317,7 @@ def test_numbers_reach_a_collector(world: World) -> None:
     assert found.pop(("airflow.barrier.commit_seconds", tag)) > 9 * 365 * 86_400
     assert found == {
         ("airflow.barrier.open", tag): 1,
+        ("airflow.barrier.failed", tag): 0,
         ("airflow.barrier.late", tag): 0,
         ("airflow.barrier.waiting_tasks", tag): 1,
         ("airflow.barrier.sinks_behind", "sink=prices", tag): 1,

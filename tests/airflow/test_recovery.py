@@ -40,6 +40,11 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
     airflow.wait_for_task("recovery", runs[0], counting.task("commit"), "success")
     assert counting.states() == {1: "COMMIT", 2: "OPEN", 3: "OPEN", 4: "OPEN"}
     assert counting.attempts(FAILS_AT, "mirror") == ["ABORTED"]
+    # whoever looks is told at once: who, where, and where the log is
+    told = airflow.api.get(f"{airflow.barriers}/barrier_default/topologies/recovery").json()
+    (said,) = told["failed"]
+    assert (told["health"], said["summary"]) == ("failing", "mirror (DAG recovery) failed at barrier 2, try 1 of 1")
+    assert (said["task"]["run_id"], said["task"]["task_id"]) == (runs[FAILS_AT - 1], counting.task("mirror"))
     assert counting.served(Level.REPEATABLE_READ) == 1
     assert counting.published("mirror") == sum_of_barriers(1)
     assert counting.published("totals") == sum_of_barriers(1)

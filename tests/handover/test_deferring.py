@@ -92,7 +92,7 @@ def parsed(*sources: Files) -> Any:
         )
 
 
-def context_of(operator: Any, day: int = 1) -> Any:
+def context_of(operator: Any, day: int = 1, max_tries: int = 0) -> Any:
     ti = SimpleNamespace(
         dag_id="shopping_dag",
         run_id=f"day-{day}",
@@ -100,7 +100,7 @@ def context_of(operator: Any, day: int = 1) -> Any:
         task_id=operator.task_id,
         map_index=-1,
         try_number=1,
-        max_tries=0,
+        max_tries=max_tries,
         xcom_push=lambda key, value: None,
     )
     run = SimpleNamespace(
@@ -156,9 +156,14 @@ def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str,
     again = parsed()
     event = {"status": "error", "batch_id": 7, "log_lines": None, "response": "batch 7 has failed"}
     with pytest.raises(Exception, match="batch 7 has failed"):
-        again.resume_execution("resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again))
+        again.resume_execution(
+            "resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again, max_tries=2)
+        )
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
-    assert attempt.state is AttemptState.ABORTED
+    assert (attempt.state, attempt.tried, attempt.tries) == (AttemptState.ABORTED, 1, 3)
+    assert attempt.again_at is not None
+    assert attempt.ended_at is not None
+    assert timedelta(0) <= attempt.again_at - attempt.ended_at - again.retry_delay < timedelta(minutes=1)
 
 
 class Submitting(BaseOperator):
@@ -286,8 +291,8 @@ def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
     folder.rename(folder.parent / "elsewhere")
     operator, xcoms = parsed(landing(folder)), KeptXComs()
     with supervised(xcoms), pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
-        operator.execute(context_of(operator, 2))
+        operator.execute(context_of(operator, 2, max_tries=2))
     assert xcoms.link == "deployment=barrier_default&topology=shopping&barrier=2"
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
-    assert attempt.state is AttemptState.ABORTED
+    assert (attempt.state, attempt.tried, attempt.tries, attempt.again_at) == (AttemptState.ABORTED, 1, 3, None)
     assert "expected a folder, found nothing" in (attempt.reason or "")
