@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.carrying import pass_by
@@ -272,22 +272,19 @@ class Attempts(Group):
     def tried(self, connection: Connection, request_key: str, tries: Tries) -> None:
         """A try of the task has failed: what is known of others is kept with its newest attempt, if that is ABORTED."""
         newest = connection.execute(
-            select(_ATTEMPT.attempt_id, _ATTEMPT.topology, _ATTEMPT.state)
+            select(_ATTEMPT.attempt_id, _ATTEMPT.topology)
             .where(_ATTEMPT.request_key == request_key)
             .order_by(_ATTEMPT.attempt_id.desc())
             .limit(1)
         ).one_or_none()
-        if newest is None or newest.state != AttemptState.ABORTED.value:
+        if newest is None:
             return
         lock_topology(connection, newest.topology)  # safety: topology-lock
-        connection.execute(
-            update(schema.attempt)
-            .where(
-                _ATTEMPT.attempt_id == newest.attempt_id,
-                func.coalesce(_ATTEMPT.tried, 0) < tries.tried,  # one that slept may come after its own retry
-            )
-            .values(**vars(tries))
-        )
+        attempt = load_attempt(connection, newest.attempt_id)
+        # one that slept may come after its own retry
+        if attempt.state is AttemptState.ABORTED and (attempt.tried or 0) < tries.tried:
+            here = _ATTEMPT.attempt_id == attempt.attempt_id
+            connection.execute(update(schema.attempt).where(here).values(**vars(tries)))
 
     @reads
     def get(self, connection: Connection, attempt_id: int) -> Attempt:
