@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,24 +11,24 @@ from fastapi import APIRouter, Query
 
 from airflow_barrier.api import models
 from airflow_barrier.api.access import BarrierId, Told, not_found
-from airflow_barrier.api.sight import SightDep
+from airflow_barrier.api.sight import Sight, SightDep
 from airflow_barrier.coordinator.delay import BarrierDelay, Delay, barrier_delay, delay
-from airflow_barrier.protocol.delay import Part
+from airflow_barrier.protocol.delay import Part, Segment
 
 #: A quarter of a year.
 _LONGEST = 92 * 86_400
 router = APIRouter(route_class=Told)
 
-#: Whether the caller may know of a job.
+#: Whether the caller may know of a job, or of a DAG.
 Seen = Callable[[str], bool]
 
 
-def everything(job: str) -> bool:
-    """For callers that may know of all jobs."""
+def everything(name: str) -> bool:
+    """For callers that may know of all jobs and DAGs."""
     return True
 
 
-def told(found: Delay, seen: Seen = everything) -> models.Delay:
+def told(found: Delay, seen: Seen = everything, sees_dag: Seen = everything) -> models.Delay:
     """What jobs that are not ``seen`` took is one share of each part, of no job."""
     shares: dict[tuple[Part, str | None, str | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in found.blame:
@@ -48,30 +48,34 @@ def told(found: Delay, seen: Seen = everything) -> models.Delay:
         barriers=len(found.points),
         missed=found.missed,
         percentiles=dict(found.percentiles),
-        scheduled=found.scheduled,
+        scheduled=dict(found.scheduled),
+        present=models.Present(**vars(found.present)),
         points=[models.DelayPoint(**vars(point)) for point in found.points],
         blame=sorted(blame, key=lambda each: -each.seconds),
         looked_into=found.looked_into,
+        deliveries=[
+            models.SinkDelay(**{**vars(each), "percentiles": dict(each.percentiles)})
+            for each in found.deliveries
+            if sees_dag(each.dag)
+        ],
     )
 
 
-def told_of_barrier(found: BarrierDelay, seen: Seen = everything) -> models.BarrierDelay:
+def told_of_barrier(found: BarrierDelay, seen: Seen = everything, sees_dag: Seen = everything) -> models.BarrierDelay:
     """Jobs that are not ``seen``, and their tables, are not named."""
+
+    def segment_of(each: Segment) -> models.Segment:
+        job = each.job if each.job is not None and seen(each.job) else None
+        return models.Segment(**{**each._asdict(), "part": each.part.value, "job": job})
+
     return models.BarrierDelay(
         barrier_id=found.barrier.barrier_id,
         timestamp=found.barrier.timestamp,
+        since=found.since,
         until=found.until,
         seconds=found.seconds,
-        critical_path=[
-            models.Segment(
-                part=each.part.value,
-                job=each.job if each.job is not None and seen(each.job) else None,
-                barrier_id=each.barrier_id,
-                begin=each.begin,
-                end=each.end,
-            )
-            for each in found.critical_path
-        ],
+        critical_path=list(map(segment_of, found.critical_path)),
+        jobs={job: list(map(segment_of, path)) for job, path in found.jobs.items() if seen(job)},
         tables=[
             models.TableDelay(
                 table=each.table,
@@ -82,6 +86,11 @@ def told_of_barrier(found: BarrierDelay, seen: Seen = everything) -> models.Barr
             )
             for each in found.tables
             if seen(each.job)
+        ],
+        deliveries=[
+            models.Delivered(sink=each.sink, dag=each.owner, at=each.delivered_at, seconds=each.seconds)
+            for each in found.deliveries
+            if sees_dag(each.owner)
         ],
     )
 
@@ -98,8 +107,8 @@ def of_window(
 ) -> models.Delay:
     if table is not None and table not in sight.tables:
         raise not_found()
-    mine = {job.name for job in sight.jobs()}
-    return told(delay(sight.meta, sight.name, timedelta(seconds=window), table=table), mine.__contains__)
+    found = delay(sight.meta, sight.name, timedelta(seconds=window), table=table)
+    return told(found, *_seen(sight, (each.dag for each in found.deliveries)))
 
 
 @router.get(
@@ -108,5 +117,11 @@ def of_window(
     summary="Where the time of one barrier went: its critical path, and each table's own and inherited time",
 )
 def of_barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDelay:
-    mine = {job.name for job in sight.jobs()}
-    return told_of_barrier(barrier_delay(sight.meta, sight.name, barrier_id), mine.__contains__)
+    found = barrier_delay(sight.meta, sight.name, barrier_id)
+    return told_of_barrier(found, *_seen(sight, (each.owner for each in found.deliveries)))
+
+
+def _seen(sight: Sight, dags: Iterable[str]) -> tuple[Seen, Seen]:
+    """Which jobs, and which of ``dags``, the caller may know of."""
+    sight.ask(dags)  # whose jobs may have left, or are none
+    return {job.name for job in sight.jobs()}.__contains__, sight.sees

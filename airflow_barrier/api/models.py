@@ -313,7 +313,7 @@ class Segment(Model):
 
 
 class TableDelay(Model):
-    """``parts``: seconds of each part; their sum is the time from the barrier's timestamp until it was readable."""
+    """``parts``: seconds of each part; their sum is the barrier's ``seconds``."""
 
     table: str
     job: str
@@ -322,19 +322,34 @@ class TableDelay(Model):
     parts: dict[str, float]
 
 
+class Delivered(Model):
+    """``seconds``: from the barrier's COMMIT until the sink of the DAG had it."""
+
+    sink: str
+    dag: str
+    at: datetime
+    seconds: float
+
+
 class BarrierDelay(Model):
-    """``until``: when it was readable, or now. ``critical_path``: without gaps, from the timestamp to ``until``."""
+    """``since``: its timestamp, or that of the oldest epoch that it took along from barriers that were aborted.
+    ``until``: when it was readable, or now. ``critical_path``: without gaps, from ``since`` to ``until``. ``jobs``:
+    what each did since the barrier was opened. ``deliveries``: what sinks have got.
+    """
 
     barrier_id: int
     timestamp: datetime
+    since: datetime
     until: datetime
     seconds: float
     critical_path: list[Segment]
+    jobs: dict[str, list[Segment]]
     tables: list[TableDelay]
+    deliveries: list[Delivered]
 
 
 class Blame(Model):
-    """``share`` (0 to 1) of the time from opening until readable, over the barriers that were looked into. ``job``
+    """``share`` (0 to 1) of the time that was not schedule, over the barriers that were looked into. ``job``
     null: that part is nobody's alone, or that of jobs whose DAGs the caller may not read.
     """
 
@@ -346,7 +361,9 @@ class Blame(Model):
 
 
 class DelayPoint(Model):
-    """``seconds``: from its timestamp until it was readable. ``stale``: how old what readers had was just before."""
+    """``seconds``: from the timestamp of its oldest epoch until it was readable. ``stale``: how old what readers had
+    was just before.
+    """
 
     barrier_id: int
     timestamp: datetime
@@ -355,10 +372,33 @@ class DelayPoint(Model):
     stale: float | None
 
 
+class Present(Model):
+    """``barrier_id``: the oldest barrier that is open (null: none is), ``seconds`` after the timestamp of its oldest
+    epoch. ``stale``: how old what readers have is (null: they have nothing).
+    """
+
+    at: datetime
+    barrier_id: int | None
+    seconds: float | None
+    stale: float | None
+
+
+class SinkDelay(Model):
+    """``percentiles`` of the seconds from COMMIT until a sink had it. ``lacks``: how many barriers it does not have,
+    ``since`` when (null: it has all).
+    """
+
+    sink: str
+    dag: str
+    percentiles: dict[str, float]
+    lacks: int
+    since: datetime | None
+
+
 class Delay(Model):
-    """How late the barriers of a window (seconds) were readable, and why. ``missed``: how often readers had something
-    older than the objective. ``scheduled``: median seconds until a run opened the barrier, which are not in the blame.
-    ``looked_into``: of how many barriers, the newest, the blame is.
+    """How late the barriers of a window (seconds) were readable, how it is now, and why. ``missed``: how often readers
+    had something older than the objective. ``scheduled``: percentiles of the seconds until a run opened the barrier,
+    which are not in the blame. ``looked_into``: of how many barriers, the newest, the blame is, besides the open one.
     """
 
     topology: str
@@ -368,10 +408,12 @@ class Delay(Model):
     barriers: int
     missed: int | None
     percentiles: dict[str, float]
-    scheduled: float | None
+    scheduled: dict[str, float]
+    present: Present
     points: list[DelayPoint]
     blame: list[Blame]
     looked_into: int
+    deliveries: list[SinkDelay]
 
 
 class Lag(Model):

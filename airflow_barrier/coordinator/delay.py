@@ -10,9 +10,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
-from airflow_barrier.metaservice.moments import Readable
+from airflow_barrier.metaservice.moments import Delivered, Readable
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.delay import (
     BarrierMoments,
@@ -21,6 +21,7 @@ from airflow_barrier.protocol.delay import (
     Segment,
     TableDelay,
     critical_path,
+    job_paths,
     table_delays,
 )
 from airflow_barrier.protocol.errors import UnknownBarrierError
@@ -33,6 +34,7 @@ MOST_BARRIERS = 10_000
 #: Rows of tables that are read at once.
 _ROWS = 20_000
 _KEPT = 50_000
+_EVER = datetime.min.replace(tzinfo=timezone.utc)
 _PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 #: What took the time, and the job whose it was (None: no job's).
@@ -44,21 +46,28 @@ _known_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class BarrierDelay:
-    """Where the time went from a barrier's timestamp ``until`` it was readable, or until now (UTC)."""
+    """Where the time went ``since`` a barrier's timestamp ``until`` it was readable, or until now (UTC).
+
+    ``since`` is earlier if the barrier has the epochs of others that were aborted. ``jobs``: what each did since the
+    barrier was opened. ``deliveries``: when the sinks that have the barrier got it.
+    """
 
     barrier: Barrier
+    since: datetime
     until: datetime
     critical_path: tuple[Segment, ...]
+    jobs: Mapping[str, tuple[Segment, ...]]
     tables: tuple[TableDelay, ...]
+    deliveries: tuple[Delivered, ...]
 
     @property
     def seconds(self) -> float:
-        return (self.until - self.barrier.timestamp).total_seconds()
+        return (self.until - self.since).total_seconds()
 
 
 @dataclass(frozen=True)
 class Point:
-    """One barrier of a window. ``seconds``: from its timestamp until it was readable.
+    """One barrier of a window. ``seconds``: from the timestamp of its oldest epoch until it was readable.
 
     ``stale``: how old, in seconds, what readers had had just before was by then (None: there was nothing).
     """
@@ -71,8 +80,33 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Present:
+    """How it is ``at`` this moment (UTC). ``barrier_id``: the oldest that is open (None: none is), since ``seconds``
+    after the timestamp of its oldest epoch. ``stale``: how old, in seconds, what readers have is (None: nothing).
+    """
+
+    at: datetime
+    barrier_id: int | None
+    seconds: float | None
+    stale: float | None
+
+
+@dataclass(frozen=True)
+class SinkDelay:
+    """How many seconds after their COMMIT barriers were delivered to a sink: ``percentiles`` of the window. ``dag``
+    delivers. ``lacks``: how many it does not have, ``since`` when (UTC; None: it has all).
+    """
+
+    sink: str
+    dag: str
+    percentiles: Mapping[str, float]
+    lacks: int
+    since: datetime | None
+
+
+@dataclass(frozen=True)
 class Share:
-    """``share`` (0 to 1) of the time from opening until readable, over all barriers that were looked into.
+    """``share`` (0 to 1) of the time until readable that was not schedule, over all barriers that were looked into.
 
     ``job`` None: the part is no job's own. ``dag`` runs the job.
     """
@@ -86,12 +120,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Delay:
-    """How late the barriers of a ``window`` were readable, oldest first, and who took the time.
+    """How late the barriers of a ``window`` were readable, oldest first, how it is now, and who took the time.
 
     ``percentiles``: of the points' seconds, and their maximum. ``missed``: how often readers had something older than
-    the ``objective`` (None: there is none). ``scheduled``: median seconds from a barrier's timestamp until it was
-    opened, which is in the points and not in the ``blame``. ``looked_into``: of how many barriers, the newest, the
-    blame is; barriers that were computed again, and those that were trimmed, are not among them.
+    the ``objective`` (None: there is none). ``scheduled``: percentiles of the seconds from a barrier's timestamp until
+    it was opened, which are in the points and not in the ``blame``, unless earlier barriers were in its way.
+    ``looked_into``: of how many barriers, the newest, the blame is, besides the one that is open; barriers that were
+    computed again, and those that were trimmed, are not among them. ``deliveries``: sinks, which get what readers have.
     """
 
     topology: str
@@ -101,9 +136,11 @@ class Delay:
     points: tuple[Point, ...]
     percentiles: Mapping[str, float]
     missed: int | None
-    scheduled: float | None
+    scheduled: Mapping[str, float]
+    present: Present
     blame: tuple[Share, ...]
     looked_into: int
+    deliveries: tuple[SinkDelay, ...]
 
 
 def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierDelay:
@@ -122,8 +159,15 @@ def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierD
         )
     if barrier.computed_in:
         at = BarrierMoments(barrier, at.topology, {}, {})
-    path = critical_path(at, before, now)
-    return BarrierDelay(barrier, barrier.commit_at or now, path, table_delays(at, before, now))
+    return BarrierDelay(
+        barrier,
+        at.since,
+        at.until(now),
+        critical_path(at, before, now),
+        job_paths(at, before, now),
+        table_delays(at, before, now),
+        tuple(meta.moments.delivered_at(topology, barrier_id)),
+    )
 
 
 def delay(
@@ -145,13 +189,19 @@ def delay(
     declared = version.freshness if table is None else version.writer(table).freshness
     if objective is None and declared is not None:
         objective = timedelta(seconds=declared)
-    barriers = _of_window(meta, topology, meta.now() - window)
+    now = meta.now()
+    barriers = _of_window(meta, topology, now - window)
     points = tuple(_points(meta, topology, barriers))
     spent: dict[tuple[Part, str | None], float] = defaultdict(float)
     looked_into = 0
     for found in _spent(meta, topology, barriers[-look_into:], table, max(len(version.tables), 1)):
         looked_into += 1
         for whose, seconds in found.items():
+            spent[whose] += seconds
+    load = _Loader(meta, topology)
+    oldest = _oldest_open(meta, topology, load)
+    if oldest is not None:
+        for whose, seconds in _sums(oldest, load, now, table).items():
             spent[whose] += seconds
     scheduled = [max((each.opened_at - each.timestamp).total_seconds(), 0.0) for each in barriers]
     owners = {job.name: job.owner for job in version.jobs}
@@ -163,9 +213,11 @@ def delay(
         points,
         percentiles([point.seconds for point in points]),
         None if objective is None else sum((each.stale or 0) > objective.total_seconds() for each in points),
-        statistics.median(scheduled) if scheduled else None,
+        percentiles(scheduled),
+        _present(meta, topology, barriers, oldest, now),
         _blame(spent, owners),
         looked_into,
+        tuple(_deliveries(meta, topology, now - window)),
     )
 
 
@@ -202,7 +254,7 @@ def _points(meta: MetaService, topology: str, barriers: Sequence[Readable]) -> I
     previous = None if before is None else before.timestamp
     for barrier in barriers:
         stale = None if previous is None else (barrier.commit_at - previous).total_seconds()
-        seconds = (barrier.commit_at - barrier.timestamp).total_seconds()
+        seconds = (barrier.commit_at - barrier.since).total_seconds()
         yield Point(barrier.barrier_id, barrier.timestamp, barrier.commit_at, seconds, stale)
         previous = barrier.timestamp
 
@@ -210,6 +262,37 @@ def _points(meta: MetaService, topology: str, barriers: Sequence[Readable]) -> I
 def _readable_before(meta: MetaService, topology: str, barrier: Readable) -> Barrier | None:
     predecessor = meta.barriers.get(topology, barrier.predecessor) if barrier.predecessor else None
     return None if predecessor is None else meta.barriers.epoch_of(predecessor)
+
+
+# --- how it is now --------------------------------------------------------------------------------
+
+
+def _oldest_open(meta: MetaService, topology: str, load: Before) -> BarrierMoments | None:
+    """The barrier with an epoch that is to be readable next."""
+    number = next((each.barrier_id for each in meta.barriers.uncommitted(topology) if not each.is_maintenance), None)
+    return None if number is None else load(number)
+
+
+def _present(
+    meta: MetaService, topology: str, barriers: Sequence[Readable], oldest: BarrierMoments | None, now: datetime
+) -> Present:
+    newest = barriers[-1:] or meta.moments.committed(topology, since=_EVER, limit=1)
+    return Present(
+        now,
+        None if oldest is None else oldest.barrier.barrier_id,
+        None if oldest is None else (now - oldest.since).total_seconds(),
+        (now - newest[0].timestamp).total_seconds() if newest else None,
+    )
+
+
+def _deliveries(meta: MetaService, topology: str, since: datetime) -> Iterator[SinkDelay]:
+    took: dict[str, list[float]] = defaultdict(list)
+    for each in meta.moments.delivered(topology, since):
+        took[each.sink].append(each.seconds)
+    lags = meta.deliveries.lags(topology)
+    for sink in meta.deliveries.of(topology):
+        lacks, oldest = lags[sink.name]
+        yield SinkDelay(sink.name, sink.owner, percentiles(took[sink.name]), lacks, oldest)
 
 
 # --- who took the time ----------------------------------------------------------------------------
@@ -234,16 +317,19 @@ def _spent(
 def _work_out(meta: MetaService, topology: str, barrier: Readable, table: str | None, load: Before) -> None:
     at = load(barrier.barrier_id)
     assert at is not None
-    spent: dict[tuple[Part, str | None], float] | None = None
-    if at.staged and (table is None or table in at.staged):
-        spent = defaultdict(float)
-        for segment in critical_path(at, load, barrier.commit_at, table):
-            if segment.part is not Part.SCHEDULE:
-                spent[segment.part, segment.job] += segment.seconds
+    spent = _sums(at, load, barrier.commit_at, table) if at.staged and (table is None or table in at.staged) else None
     with _known_lock:
         if len(_known) >= _KEPT:
             _known.clear()
         _known[_key(meta, topology, barrier, table)] = spent
+
+
+def _sums(at: BarrierMoments, load: Before, now: datetime, table: str | None) -> _Spent:
+    spent: dict[tuple[Part, str | None], float] = defaultdict(float)
+    for segment in critical_path(at, load, now, table if table in at.staged else None):
+        if segment.part is not Part.SCHEDULE:
+            spent[segment.part, segment.job] += segment.seconds
+    return spent
 
 
 def _key(meta: MetaService, topology: str, barrier: Readable, table: str | None) -> tuple[object, ...]:

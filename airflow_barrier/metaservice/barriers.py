@@ -311,6 +311,7 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
             topology_version=opening.topology_version,
             **to_columns(Barrier, kind=opening.kind, run=opening.run, timestamp_from=opening.timestamp_from),
             opened_at=DatabaseNow(),
+            max_open=opening.max_open,
         )
     )
     connection.execute(

@@ -21,6 +21,7 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     uncommitted,
 )
+from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
@@ -213,6 +214,7 @@ def insert_cut(connection: Connection, barrier: Barrier, cut: Cut) -> None:
             source=cut.source,
             start_position=dict(cut.start) if cut.start is not None else None,
             end_position=dict(cut.end),
+            made_at=None if cut.put_off is not None else DatabaseNow(),
         )
     )
     if cut.items:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, literal, or_, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.rows import load_topology, of_topology, topology_version
+from airflow_barrier.metaservice.rows import STANDING, load_topology, of_topology, topology_version
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.delay import AttemptMoments, BarrierMoments
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.protocol.topology import Topology
 
 
 class Readable(NamedTuple):
-    """A barrier that readers have."""
+    """A barrier that readers have. ``since``: the timestamp of the oldest epoch that it has, which is its own unless
+    barriers before it were aborted.
+    """
 
     barrier_id: int
     predecessor: int | None
@@ -26,6 +29,20 @@ class Readable(NamedTuple):
     opened_at: datetime
     commit_at: datetime
     computed_in: int
+    since: datetime
+
+
+class Delivered(NamedTuple):
+    """What a sink of the DAG ``owner`` was delivered, and when the oldest barrier of that was committed."""
+
+    sink: str
+    owner: str
+    commit_at: datetime
+    delivered_at: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.delivered_at - self.commit_at).total_seconds()
 
 
 class Moments(Group):
@@ -40,7 +57,7 @@ class Moments(Group):
         """
         topology_version(connection, topology)
         barrier = schema.barrier.c
-        query = select(*(barrier[name] for name in Readable._fields)).where(
+        query = select(*(barrier[name] for name in Readable._fields[:-1])).where(
             of_topology(schema.barrier, topology),
             barrier.state == BarrierState.COMMIT.value,
             barrier.kind == BarrierKind.EPOCH.value,
@@ -48,7 +65,27 @@ class Moments(Group):
         if before is not None:
             query = query.where(barrier.barrier_id < before)
         rows = connection.execute(query.order_by(barrier.barrier_id.desc()).limit(limit)).all()
-        return [each for each in map(Readable._make, rows) if each.commit_at > since]
+        found = [row for row in rows if row.commit_at > since]
+        lost = _aborted(connection, topology, [(row.predecessor or 0, row.barrier_id) for row in found])
+        return [
+            Readable._make((*row, min((row.timestamp, *(each.timestamp for each in lost.get(row.barrier_id, ()))))))
+            for row in found
+        ]
+
+    @reads
+    def delivered(self, connection: Connection, topology: str, since: datetime) -> list[Delivered]:
+        """What its sinks were delivered after ``since`` (UTC); not what a revision computed again, which was committed
+        long before.
+        """
+        delivery = schema.delivery.c
+        return _delivered(connection, topology, delivery.first_barrier, delivery.delivered_at > since)
+
+    @reads
+    def delivered_at(self, connection: Connection, topology: str, barrier_id: int) -> list[Delivered]:
+        """What its sinks were delivered of a barrier, as it was first."""
+        delivery = schema.delivery.c
+        here = literal(barrier_id).between(delivery.first_barrier, delivery.barrier_id)
+        return _delivered(connection, topology, literal(barrier_id), here)
 
     @reads
     def of(self, connection: Connection, topology: str, barrier_ids: Sequence[int]) -> dict[int, BarrierMoments]:
@@ -57,10 +94,12 @@ class Moments(Group):
         Of one that expired and was trimmed no table is known any more. Reads the rows of all their tables and attempts.
         """
         barrier, progress, attempt = schema.barrier, schema.table_progress.c, schema.attempt.c
-        query = select(barrier).where(
-            _of(barrier, topology, barrier_ids), barrier.c.state != BarrierState.ABORTED.value
-        )
-        barriers = [to_record(Barrier, row) for row in connection.execute(query)]
+        is_standing = barrier.c.state != BarrierState.ABORTED.value
+        rows = connection.execute(select(barrier).where(_of(barrier, topology, barrier_ids), is_standing))
+        standing = [to_record(Barrier, row) for row in rows]
+        takers = [each for each in standing if each.kind is BarrierKind.EPOCH]
+        lost = _aborted(connection, topology, [(each.predecessor or 0, each.barrier_id) for each in takers])
+        barriers = [*standing, *(each for some in lost.values() for each in some)]
         staged: dict[int, dict[str, datetime | None]] = {each.barrier_id: {} for each in barriers}
         attempts: dict[int, dict[str, list[AttemptMoments]]] = {each.barrier_id: {} for each in barriers}
         for barrier_id, table, processed_at in connection.execute(
@@ -71,20 +110,82 @@ class Moments(Group):
             staged[barrier_id][table] = processed_at
         columns = [attempt.barrier_id, *(attempt[name] for name in AttemptMoments._fields)]
         query = select(*columns).where(_of(schema.attempt, topology, staged))
-        for barrier_id, job, state, *moments in connection.execute(
-            query.order_by(attempt.barrier_id, attempt.attempt_id)
-        ).all():
-            attempts[barrier_id].setdefault(job, []).append(AttemptMoments(job, AttemptState(state), *moments))
-        found = {}
-        for each in barriers:
-            members = load_topology(connection, topology, each.topology_version)
+        for row in connection.execute(query.order_by(attempt.barrier_id, attempt.attempt_id)).all():
+            _, job, state = row[:3]
+            found = AttemptMoments(job, AttemptState(state), *row[3:])
+            attempts[row.barrier_id].setdefault(job, []).append(found)
+        sources: dict[int, dict[str, datetime | None]] = {each.barrier_id: {} for each in barriers}
+        for row in connection.execute(_put_off(topology, staged)).all():
+            sources[row.barrier_id][row.source] = row.made_at
+
+        def moments(of: Barrier, aborted: Iterable[Barrier] = ()) -> BarrierMoments:
+            number, members = of.barrier_id, load_topology(connection, topology, of.topology_version)
+            tries = attempts[number]
+            # an abort takes back what was staged
+            at = staged[number] if of.aborted_at is None else _processed(members, staged[number], tries)
             # not those of a job that has joined since, whose history a revision put here
-            at = staged[each.barrier_id]
             own = {table: at[table] for table in members.tables if table in at}
             # of a trimmed one the last rows of tables that have left are there still, and nothing that they waited for
             whole = own if len(own) == len(members.tables) else {}
-            found[each.barrier_id] = BarrierMoments(each, members, whole, attempts[each.barrier_id])
-        return found
+            return BarrierMoments(of, members, whole, tries, sources[number], [moments(each) for each in aborted])
+
+        return {each.barrier_id: moments(each, lost.get(each.barrier_id, ())) for each in standing}
+
+
+def _aborted(connection: Connection, topology: str, takers: Iterable[tuple[int, int]]) -> dict[int, list[Barrier]]:
+    """Of each barrier, which comes after its predecessor, those that were aborted between them, oldest first: it has
+    their epochs.
+    """
+    apart = [(predecessor, barrier_id) for predecessor, barrier_id in takers if predecessor < barrier_id - 1]
+    if not apart:
+        return {}
+    barrier = schema.barrier.c
+    query = select(schema.barrier).where(
+        of_topology(schema.barrier, topology),
+        barrier.barrier_id.between(min(apart)[0], max(apart)[1]),
+        barrier.state == BarrierState.ABORTED.value,
+        barrier.kind == BarrierKind.EPOCH.value,
+    )
+    aborted = [to_record(Barrier, row) for row in connection.execute(query.order_by(barrier.barrier_id))]
+    return {
+        barrier_id: [each for each in aborted if predecessor < each.barrier_id < barrier_id]
+        for predecessor, barrier_id in apart
+    }
+
+
+def _delivered(
+    connection: Connection, topology: str, barrier_id: ColumnElement[int], where: ColumnElement[bool]
+) -> list[Delivered]:
+    """``barrier_id``: whose commit it is."""
+    delivery, barrier, sink = schema.delivery, schema.barrier, schema.sink
+    rows = connection.execute(
+        select(delivery.c.sink, sink.c.owner, barrier.c.commit_at, delivery.c.delivered_at)
+        .select_from(delivery)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == barrier_id))
+        .join(sink, and_(sink.c.topology == delivery.c.topology, sink.c.name == delivery.c.sink))
+        .where(delivery.c.topology == topology, delivery.c.revision == STANDING, where)
+        .order_by(delivery.c.sink, delivery.c.barrier_id)
+    )
+    return [Delivered(*row) for row in rows]
+
+
+def _put_off(topology: str, barrier_ids: Iterable[int]) -> Select[tuple[int, str, datetime | None]]:
+    """The cuts that were not made when their barriers opened, and when they were."""
+    cut, barrier = schema.cut, schema.barrier
+    opened = and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id)
+    return (
+        select(cut.c.barrier_id, cut.c.source, cut.c.made_at)
+        .join(barrier, opened)
+        .where(_of(cut, topology, barrier_ids), or_(cut.c.made_at.is_(None), cut.c.made_at > barrier.c.opened_at))
+    )
+
+
+def _processed(
+    topology: Topology, tables: Iterable[str], attempts: Mapping[str, Sequence[AttemptMoments]]
+) -> dict[str, datetime | None]:
+    """When each table was staged, by the newest attempt of its job."""
+    newest = {job: tries[-1].processed_at for job, tries in attempts.items()}
+    return {table: newest.get(topology.writer(table).name) for table in tables if table in topology.tables}
 
 
 def _of(table: Table, topology: str, barrier_ids: Iterable[int]) -> ColumnElement[bool]:

@@ -250,6 +250,7 @@ barrier = Table(
     Column("rollbacks", Integer, nullable=False, server_default="0"),
     Column("computed_in", Integer, nullable=False, server_default="0"),
     Column("reason", Reason),
+    Column("max_open", Integer),
     ForeignKeyConstraint(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
     ),
@@ -325,6 +326,8 @@ cut = Table(
     Column("source", Line, primary_key=True),
     _json("start_position", nullable=True),
     _json("end_position"),
+    # None: it is put off.
+    _time("made_at"),
     _of_barrier(),
     Index("barrier_cut_by_source", "topology", "line", "source", "barrier_id"),
 )

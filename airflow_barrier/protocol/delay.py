@@ -1,10 +1,10 @@
 """How late a barrier is readable, and which job, or what else, took the time.
 
-From a barrier's timestamp until readers have it, each moment is somebody's: nobody had opened the barrier yet, a job
-waited for a slot or ran, or the commit. :func:`critical_path` finds out whose by going back from the end: what was the
-last to come, what was the last that *that* had waited for, and so on. Its segments have no gaps and do not overlap, so
-their seconds add up to the whole. To go back along the last arrivals is the critical path method (Kelley and Walker,
-1959), on what happened instead of on a plan.
+From a barrier's timestamp until readers have it, each moment is somebody's: no run had opened the barrier, a job was
+not asked for, waited for another try, or ran, or the commit was missing. :func:`critical_path` finds out whose by going
+back from the end: what was the last to come, what was the last that *that* had waited for, and so on. Its segments have
+no gaps and do not overlap, so their seconds add up to the whole. To go back along the last arrivals is the critical
+path method (Kelley and Walker, 1959), on what happened instead of on a plan.
 
 All times are aware, in UTC.
 """
@@ -12,7 +12,7 @@ All times are aware, in UTC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
@@ -25,28 +25,52 @@ from airflow_barrier.protocol.topology import Job, Topology
 class Part(str, Enum):
     """What time was spent on."""
 
-    #: The barrier's timestamp had passed, and no run had opened the barrier.
+    #: The barrier's timestamp had passed, and no run had opened the barrier, although one more could be open.
     SCHEDULE = "schedule"
     #: The job waited for tables of other jobs, or for its own at the barrier before.
     INPUTS = "inputs"
-    #: All was there and Airflow did not run the task: the scheduler, a pool, the executor, or the next run of its DAG.
-    SLOT = "slot"
-    #: Tries of the job that came to nothing.
-    RETRIES = "retries"
+    #: All was there, and no task of the job had asked for it: no run of its DAG, or an earlier task of the run.
+    NOT_ASKED_FOR = "not asked for"
+    #: The task had asked, and a source of the job could not be read.
+    SOURCE = "source away"
+    #: The task had asked, all was there, and it had not begun: it was woken, or waited for a slot.
+    WAKING = "waking"
+    #: A try of the job had failed, and the next had not come.
+    BETWEEN_TRIES = "between tries"
+    #: A try of the job had failed, Airflow was not to try again, and nobody had cleared the task.
+    NOT_REPEATED = "failed, not repeated"
+    #: Tries of the job that failed, or that ended with their barrier.
+    FAILED_TRIES = "failed tries"
     #: The attempt that counts: Spark, and what was asked of the tables before and after.
     SPARK = "spark"
     #: The table was staged, and others of the barrier were not.
     SIBLINGS = "siblings"
-    #: All was staged, and an earlier barrier was not committed yet: barriers are committed in their order.
+    #: An earlier barrier was not committed yet: barriers are committed in their order, and so many may be open.
     EARLIER = "earlier barriers"
-    #: From the moment when nothing but the commit was missing.
+    #: All was staged, no earlier barrier was in the way, and no task had decided to commit.
+    DECISION = "decision"
+    #: From the decision until readers had it.
     COMMIT = "commit"
     #: The barrier was trimmed, or computed again: what its jobs did at first is not known any more.
     UNKNOWN = "not known any more"
 
 
+#: What a job is answerable for, once its inputs are there.
+OWN_PARTS = (
+    Part.NOT_ASKED_FOR,
+    Part.SOURCE,
+    Part.WAKING,
+    Part.BETWEEN_TRIES,
+    Part.NOT_REPEATED,
+    Part.FAILED_TRIES,
+    Part.SPARK,
+)
+
+
 class AttemptMoments(NamedTuple):
-    """When what became of an attempt of a job."""
+    """When what became of an attempt of a job. ``tried`` and ``again_at``: of one that failed, as far as its task said,
+    :class:`~airflow_barrier.protocol.records.Tries`.
+    """
 
     job: str
     state: AttemptState
@@ -54,19 +78,45 @@ class AttemptMoments(NamedTuple):
     started_at: datetime | None
     processed_at: datetime | None
     ended_at: datetime | None
+    tried: int | None = None
+    again_at: datetime | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.state in _LOST
+
+    @property
+    def is_last_try(self) -> bool:
+        return self.state is AttemptState.ABORTED and self.tried is not None and self.again_at is None
+
+
+_LOST = frozenset({AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTED})
 
 
 @dataclass(frozen=True)
 class BarrierMoments:
     """What happened when at one barrier. ``staged``: table -> when it was PROCESSED (None: it is not yet).
 
-    ``attempts``: job -> its attempts, in the order of their requests.
+    ``attempts``: job -> its attempts, in the order of their requests. ``sources``: those that could not be read when
+    the barrier opened -> when they could (None: they cannot yet). ``aborted``: the barriers whose epochs this one took
+    along, oldest first.
     """
 
     barrier: Barrier
     topology: Topology
     staged: Mapping[str, datetime | None]
     attempts: Mapping[str, Sequence[AttemptMoments]]
+    sources: Mapping[str, datetime | None] = field(default_factory=dict)
+    aborted: Sequence[BarrierMoments] = ()
+
+    @property
+    def since(self) -> datetime:
+        """The timestamp of the oldest epoch that it has: what was to be readable first."""
+        return min((self.barrier.timestamp, *(each.barrier.timestamp for each in self.aborted)))
+
+    def until(self, now: datetime) -> datetime:
+        """When it was readable, or aborted; ``now``: it is neither."""
+        return self.barrier.commit_at or self.barrier.aborted_at or now
 
 
 _NOTHING = dict.fromkeys(Part, 0.0)
@@ -76,7 +126,7 @@ Before = Callable[[int], BarrierMoments | None]
 
 
 class Segment(NamedTuple):
-    """A stretch of time. ``job``: the one that ran, or that waited for a slot, at ``barrier_id``; None: no job did."""
+    """A stretch of time. ``job``: the one that ran, or was waited for, at ``barrier_id``; None: no job was."""
 
     part: Part
     job: str | None
@@ -102,7 +152,7 @@ class TableDelay:
 
     @property
     def own(self) -> float:
-        return sum(self.parts[part] for part in (Part.SLOT, Part.RETRIES, Part.SPARK))
+        return sum(self.parts[part] for part in OWN_PARTS)
 
     @property
     def inherited(self) -> float:
@@ -114,46 +164,105 @@ class TableDelay:
 
 
 def critical_path(at: BarrierMoments, before: Before, now: datetime, table: str | None = None) -> tuple[Segment, ...]:
-    """Who or what took the time from the timestamp of the barrier ``at`` until it was readable, or until ``now``.
+    """Who or what took the time since ``at.since`` until the barrier was readable, or until ``now``.
 
     ``table``: until this one was staged what held up *it*, from then on what held up the barrier. Empty for a
     timestamp that is later than the end.
     """
-    barrier = at.barrier
-    until = barrier.commit_at or now
-    path = [
-        Segment(Part.SCHEDULE, None, barrier.barrier_id, barrier.timestamp, barrier.opened_at),
-        *_work(at, before, until, table),
-        *_decided(at, before, until),
-    ]
-    return _tiled(path, barrier.timestamp, until)
+    until = at.until(now)
+    path = [*_lost(at, before), *_opening(at, before), *_since_opened(at, before, until, table)]
+    return _tiled(path, at.since, until)
 
 
 def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[TableDelay, ...]:
     """Of each table of the barrier ``at`` where the time went until it was readable, or until ``now``."""
-    barrier = at.barrier
-    until = barrier.commit_at or now
+    barrier, until = at.barrier, at.until(now)
+    opening = [_as_earlier(each, barrier) for each in (*_lost(at, before), *_opening(at, before))]
     decided = [_as_earlier(each, barrier) for each in _decided(at, before, until)]
     delays = []
     for table in at.staged:
         job = at.topology.writer(table)
         staged = _staged(at, table, until)
-        ready, _ = _ready(at, before, job, staged, barrier.opened_at)
         path = [
-            Segment(Part.SCHEDULE, None, barrier.barrier_id, barrier.timestamp, barrier.opened_at),
-            Segment(Part.INPUTS, None, barrier.barrier_id, barrier.opened_at, ready),
-            *_job(at, job, ready, staged),
+            *opening,
+            *_of_job(at, before, job, staged),
             Segment(Part.SIBLINGS, None, barrier.barrier_id, staged, barrier.precommit_at or until),
             *decided,
         ]
         seconds = _NOTHING.copy()
-        for segment in _tiled(path, barrier.timestamp, until):
+        for segment in _tiled(path, at.since, until):
             seconds[segment.part] += segment.seconds
         delays.append(TableDelay(table, job.name, seconds))
     return tuple(delays)
 
 
+def job_paths(at: BarrierMoments, before: Before, now: datetime) -> dict[str, tuple[Segment, ...]]:
+    """What each job of the barrier ``at`` did, from its opening until its tables were staged, or until ``now``; without
+    jobs whose tables were there at once.
+    """
+    until, paths = at.until(now), {}
+    for job in at.topology.jobs:
+        end = max((_staged(at, table, until) for table in job.outlets if table in at.staged), default=until)
+        if at.staged and (path := _clipped(_of_job(at, before, job, end), at.barrier.opened_at, end)):
+            paths[job.name] = path
+    return paths
+
+
+# --- until opened ---------------------------------------------------------------------------------
+
+
+def _lost(at: BarrierMoments, before: Before) -> list[Segment]:
+    """What took the time of the barriers whose epochs this one took along, until each was aborted."""
+    path: list[Segment] = []
+    for each in at.aborted:
+        path += critical_path(each, before, at.barrier.opened_at)
+    return path
+
+
+#: A barrier that was so many times `max_open_barriers` behind when its time came is one of a catch-up: it waited for
+#: the schedule, whatever the barriers before it did.
+_FULL_TIMES = 8
+
+
+def _opening(at: BarrierMoments, before: Before) -> list[Segment]:
+    """From the timestamp until opened: as long as no more barriers could be open, what held up the oldest of them."""
+    barrier = at.barrier
+    path: list[Segment] = []
+    for oldest in reversed(_oldest_open(at, before)):
+        path.append(Segment(Part.SCHEDULE, None, barrier.barrier_id, barrier.timestamp, oldest.barrier.opened_at))
+        path += _since_opened(oldest, before, oldest.until(barrier.opened_at))
+    path.append(Segment(Part.SCHEDULE, None, barrier.barrier_id, barrier.timestamp, barrier.opened_at))
+    return list(_tiled(path, barrier.timestamp, barrier.opened_at))
+
+
+def _oldest_open(at: BarrierMoments, before: Before) -> list[BarrierMoments]:
+    """The barriers that had to be committed before ``at`` could open, the newest first, back to one that was open at
+    the timestamp of ``at``.
+    """
+    timestamp, found = at.barrier.timestamp, [at]
+    while found[-1].barrier.opened_at > timestamp:
+        oldest = _first_of_full(found[-1], before)
+        if oldest is None or (oldest.barrier.commit_at or at.barrier.opened_at) <= timestamp:
+            return found[1:]
+        found.append(oldest)
+        if len(found) > _FULL_TIMES:
+            return []
+    return found[1:]
+
+
+def _first_of_full(at: BarrierMoments, before: Before) -> BarrierMoments | None:
+    """The barrier that was the oldest of `max_open_barriers` with ``at`` as the next; None: there were not so many."""
+    oldest: BarrierMoments | None = at
+    for _ in range(at.barrier.max_open or 0):
+        oldest = _predecessor(oldest, before) if oldest is not None else None
+    return None if oldest is at else oldest
+
+
 # --- from opened to PRECOMMIT ---------------------------------------------------------------------
+
+
+def _since_opened(at: BarrierMoments, before: Before, until: datetime, table: str | None = None) -> tuple[Segment, ...]:
+    return (*_work(at, before, until, table), *_decided(at, before, until))
 
 
 def _work(at: BarrierMoments, before: Before, until: datetime, table: str | None) -> list[Segment]:
@@ -197,7 +306,7 @@ def _ready(
     inlets at the predecessor.
     """
     needs = [_Need(here, table, _staged(here, table, until)) for table in job.inlets]
-    predecessor = before(here.barrier.predecessor) if here.barrier.predecessor else None
+    predecessor = _predecessor(here, before)
     if predecessor is not None:
         # one that has joined since is not there, and nobody waits for it
         tables = [table for table in dict.fromkeys((*job.outlets, *job.inlets)) if table in predecessor.staged]
@@ -207,26 +316,47 @@ def _ready(
     return (opened if last is None else min(max(opened, last.at), until)), last
 
 
+def _of_job(here: BarrierMoments, before: Before, job: Job, end: datetime) -> list[Segment]:
+    """What a job did at a barrier since it was opened, until ``end``."""
+    opened = here.barrier.opened_at
+    ready, _ = _ready(here, before, job, end, opened)
+    inputs = Segment(Part.INPUTS, job.name, here.barrier.barrier_id, opened, ready)
+    return [inputs, *_job(here, job, ready, end)]
+
+
 def _job(here: BarrierMoments, job: Job, ready: datetime, end: datetime) -> list[Segment]:
     """What a job did from ``ready``, when all that it needs was there, until ``end``."""
     attempts = here.attempts.get(job.name, ())
-    counts = next((each for each in reversed(attempts) if each.state not in _FAILED), None)
-    started = end if counts is None else (counts.started_at or counts.processed_at or end)
-    started = min(max(started, ready), end)
-    barrier_id = here.barrier.barrier_id
-    path, time = [], ready
-    for failed in (each for each in attempts if each is not counts and each.started_at is not None):
-        begin = min(max(failed.started_at or time, time), started)
-        stop = min(max(failed.ended_at or started, begin), started)
-        path.append(Segment(Part.SLOT, job.name, barrier_id, time, begin))
-        path.append(Segment(Part.RETRIES, job.name, barrier_id, begin, stop))
+    counts = next((each for each in reversed(attempts) if not each.is_lost), None)
+    tries = [each for each in attempts if each.is_lost]
+    path: list[Segment] = []
+    time, waits = ready, Part.NOT_ASKED_FOR
+
+    def add(part: Part, until: datetime) -> None:
+        nonlocal time
+        stop = min(max(until, time), end)
+        path.append(Segment(part, job.name, here.barrier.barrier_id, time, stop))
         time = stop
-    path.append(Segment(Part.SLOT, job.name, barrier_id, time, started))
-    path.append(Segment(Part.SPARK, job.name, barrier_id, started, end))
+
+    for each in tries if counts is None else [*tries, counts]:
+        add(waits, each.requested_at)
+        add(Part.SOURCE, min(_read_from(here, job, time, end), each.started_at or each.ended_at or end))
+        if each is counts:
+            add(Part.WAKING, each.started_at or each.processed_at or end)
+            add(Part.SPARK, end)
+            return path
+        if each.started_at is not None:
+            add(Part.WAKING, each.started_at)
+        add(Part.FAILED_TRIES, each.ended_at or end)
+        waits = Part.NOT_REPEATED if each.is_last_try else Part.BETWEEN_TRIES
+    add(waits, end)
     return path
 
 
-_FAILED = frozenset({AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTED})
+def _read_from(here: BarrierMoments, job: Job, time: datetime, end: datetime) -> datetime:
+    """From when on, after ``time``, its sources could be read; ``end``: one of them cannot be yet."""
+    away = [here.sources[source.name] or end for source in job.externals if source.name in here.sources]
+    return max([time, *away])
 
 
 def _staged(at: BarrierMoments, table: str, until: datetime) -> datetime:
@@ -243,15 +373,25 @@ def _decided(at: BarrierMoments, before: Before, until: datetime) -> list[Segmen
     if barrier.precommit_at is None:
         return []
     staged = min(barrier.precommit_at, until)
-    predecessor = before(barrier.predecessor) if barrier.predecessor else None
+    predecessor = _predecessor(at, before)
     free = staged if predecessor is None else min(max(predecessor.barrier.commit_at or until, staged), until)
     held_up: Sequence[Segment] = ()
     if predecessor is not None and free > staged:
-        held_up = _clipped(critical_path(predecessor, before, until), staged, free)
-    return [*held_up, Segment(Part.COMMIT, None, barrier.barrier_id, free, until)]
+        held_up = _clipped(_since_opened(predecessor, before, predecessor.until(until)), staged, free)
+    # of a barrier that was recovered it is not known
+    decided = min(max(barrier.committing_at or barrier.commit_at or until, free), until)
+    return [
+        *held_up,
+        Segment(Part.DECISION, None, barrier.barrier_id, free, decided),
+        Segment(Part.COMMIT, None, barrier.barrier_id, decided, until),
+    ]
 
 
 # --- in general -----------------------------------------------------------------------------------
+
+
+def _predecessor(at: BarrierMoments, before: Before) -> BarrierMoments | None:
+    return before(at.barrier.predecessor) if at.barrier.predecessor else None
 
 
 def _as_earlier(segment: Segment, barrier: Barrier) -> Segment:

@@ -74,7 +74,8 @@ class Barrier:
 
     From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone.
     ``computed_in``: the revision that computed what stands (0: it was computed once). ``line``: where it is, as
-    :class:`~airflow_barrier.protocol.revisions.Revision` says.
+    :class:`~airflow_barrier.protocol.revisions.Revision` says. ``max_open``: how many could be open at once when it was
+    opened.
     """
 
     topology: str
@@ -96,6 +97,7 @@ class Barrier:
     expired_at: datetime | None = None
     reason: str | None = None
     line: int = 0
+    max_open: int | None = None
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

@@ -157,12 +157,15 @@ def test_delay(hourly: World, asking: Asking) -> None:
     hourly.process(number, "load")
     hourly.start(number, "ratio")
     ago(hourly, number, 0.5)
-    path = asking.told(f"shop/barriers/{number}/delay")["critical_path"]
-    assert path[-1]["job"] == "ratio"
+    told = asking.told(f"shop/barriers/{number}/delay")
+    assert told["critical_path"][-1]["job"] == "ratio"
+    assert told["jobs"]["ratio"][-1]["part"] == "spark"
+    assert asking.told("shop/delay")["present"]["barrier_id"] == number
     shopper = asking.may_read("shopper", "shop")
     told = asking.told(f"shop/barriers/{number}/delay", shopper)
     assert told["critical_path"][-1]["job"] is None
     assert [table["table"] for table in told["tables"]] == ["shop.orders"]
+    assert "ratio" not in told["jobs"]
     assert {share["job"] for share in asking.told("shop/delay", shopper)["blame"]} <= {"load", None}
     assert asking.get("/prod/topologies/shop/delay", shopper, table="crm.ratio").status_code == 404
     assert asking.told("shop/delay", table="crm.ratio")["table"] == "crm.ratio"

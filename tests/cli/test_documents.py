@@ -57,9 +57,13 @@ def said(command: str, database: Path, capsys: pytest.CaptureFixture[str]) -> An
 
 
 def at_any_time(document: Any) -> Any:
-    """Ages grow from one question to the next."""
+    """Ages, and the time of what is open, grow from one question to the next."""
     for each in document.get("topologies", ()):
         assert each.pop("age") > 0
+    if "present" in document:
+        assert document["present"].pop("at")
+        document["present"] = document["present"]["barrier_id"]
+        document["blame"] = sorted((each["part"], each["job"] or "") for each in document["blame"])
     return document
 
 

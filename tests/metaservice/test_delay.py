@@ -11,7 +11,9 @@ from sqlalchemy import create_engine, update
 from airflow_barrier.coordinator.delay import Delay, barrier_delay, delay
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.delay import Part
+from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTableError, UnknownTopologyError
+from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.states import AttemptState
 from tests.metaservice.test_trimming import gone, trim
 from tests.metaservice.world import AMOUNT, JOBS, PRICE, SHOPPING, TOP, World
@@ -42,6 +44,8 @@ def at_times(world: World, url: str, barrier_id: int, timestamp: datetime, slowe
                 commit_at=at(COMMITTED + later),
             )
         )
+        cut = schema.cut
+        connection.execute(update(cut).where(cut.c.barrier_id == barrier_id).values(made_at=at(OPENED)))
         for job, (requested, started, processed) in TIMES.items():
             of_job = attempt.c.state == AttemptState.PROCESSED.value, attempt.c.job == job
             connection.execute(
@@ -83,15 +87,16 @@ def test_a_window_has_percentiles_and_says_who_took_the_time(world: World, url: 
         (2, 200, 3800),
         (3, 300, 3900),
     ]
-    assert (found.percentiles["p50"], found.percentiles["max"], found.scheduled) == (200, 300, 4)
+    assert (found.percentiles["p50"], found.percentiles["max"], found.scheduled["p50"]) == (200, 300, 4)
     assert (found.missed, found.looked_into) == (1, 3)
     assert blame(found) == {
         ("spark", "top"): 46 * 3 + 160,
         ("spark", "price"): 30 * 3 + 60,
         ("spark", "load"): 34 * 3,
-        ("slot", "load"): 2 * 3,
-        ("slot", "price"): 4 * 3,
-        ("slot", "top"): 10 * 3,
+        ("not asked for", "load"): 1 * 3,
+        ("waking", "load"): 1 * 3,
+        ("waking", "price"): 4 * 3,
+        ("waking", "top"): 10 * 3,
         ("commit", None): 10 * 3,
     }
     assert sum(share.share for share in found.blame) == pytest.approx(1)
@@ -120,7 +125,9 @@ def test_a_barrier_under_way_and_one_that_was_aborted(world: World) -> None:
     found = barrier_delay(world.meta, "shopping", 1)
     assert found.critical_path[-1].end == found.until
     assert found.critical_path[-1].job in {"amount", "price"}, "both hold it up"
-    assert delay(world.meta, "shopping", timedelta(days=1)).points == ()
+    now = delay(world.meta, "shopping", timedelta(days=1))
+    assert (now.points, now.present.barrier_id, now.present.stale) == ((), 1, None)
+    assert ("spark", "price") in blame(now), "what is open is blamed, too"
     world.abort(1)
     with pytest.raises(UnknownBarrierError, match=r"found ABORTED: bad input; ask for the barrier that has its epoch"):
         barrier_delay(world.meta, "shopping", 1)
@@ -154,4 +161,62 @@ def test_who_is_not_there(world: World) -> None:
     with pytest.raises(UnknownTableError):
         delay(world.meta, "shopping", timedelta(days=1), table="shop.nobody")
     found = delay(world.meta, "shopping", timedelta(days=1))
-    assert (found.points, found.percentiles, found.blame, found.scheduled) == ((), {}, (), None)
+    assert (found.points, found.percentiles, found.blame, found.scheduled) == ((), {}, (), {})
+    assert (found.present.barrier_id, found.present.stale, found.deliveries) == (None, None, ())
+
+
+def test_the_epoch_of_an_aborted_barrier_is_told_of_the_one_that_has_it(world: World) -> None:
+    world.open(1)
+    world.process(1, "load")
+    world.start(1, "price")
+    lost = world.barrier(1)
+    world.abort(1)
+    world.committed(2)
+    found = barrier_delay(world.meta, "shopping", 2)
+    assert found.since == lost.timestamp < found.barrier.timestamp
+    assert ("failed tries", "price", 1) in {
+        (each.part.value, each.job, each.barrier_id) for each in found.critical_path
+    }
+    ended = world.barrier(2).commit_at
+    assert ended is not None
+    (point,) = delay(world.meta, "shopping", timedelta(days=36_500)).points
+    assert point.seconds == found.seconds == (ended - lost.timestamp).total_seconds()
+    assert ("failed tries", "price") in blame(delay(world.meta, "shopping", timedelta(days=36_500)))
+
+
+def test_a_source_that_was_away_is_told(world: World) -> None:
+    world.open(1, cuts=[Cut.later("files", "no answer")], max_open=1)
+    world.request(1, "load")
+
+    def last() -> tuple[str, str | None]:
+        at = barrier_delay(world.meta, "shopping", 1).critical_path[-1]
+        return at.part.value, at.job
+
+    assert last() == ("source away", "load")
+    world.meta.cuts.make("shopping", 1, Cut("files", None, {"day": 1}), "test")
+    assert last() == ("waking", "load")
+    world.start(1, "load")
+    assert last() == ("spark", "load")
+    assert world.barrier(1).max_open == 1
+    parts = {each.part.value for each in barrier_delay(world.meta, "shopping", 1).critical_path}
+    assert "source away" in parts, "it is remembered when it was read"
+
+
+def test_a_sink_gets_later_what_readers_have(world: World) -> None:
+    declaration = SinkDeclaration("prices", "reports", "postgresql", {PRICE: "public.price"})
+    world.meta.deliveries.register("shopping", declaration, "test")
+    for number in (1, 2, 3):
+        world.committed(number)
+    counts = {"counts": Counts(), "seconds": 1, "actor": "task"}
+    world.meta.deliveries.delivered("shopping", "prices", Position(1, 0), **counts)
+    world.meta.deliveries.delivered("shopping", "prices", Position(3, 0), first_barrier=2, **counts)
+    world.committed(4)
+    (sink,) = delay(world.meta, "shopping", timedelta(days=36_500)).deliveries
+    assert (sink.sink, sink.dag, sink.lacks, sink.since) == ("prices", "reports", 1, world.barrier(4).commit_at)
+    second, third = (barrier_delay(world.meta, "shopping", number).deliveries for number in (2, 3))
+    assert [each.delivered_at for each in second] == [each.delivered_at for each in third], "in one step"
+    assert second[0].seconds > third[0].seconds > 0
+    assert sink.percentiles["max"] == max(
+        second[0].seconds, barrier_delay(world.meta, "shopping", 1).deliveries[0].seconds
+    )
+    assert barrier_delay(world.meta, "shopping", 4).deliveries == ()

@@ -18,6 +18,7 @@ from airflow_barrier.protocol.delay import (
     Part,
     Segment,
     critical_path,
+    job_paths,
     table_delays,
 )
 from airflow_barrier.protocol.records import NO_RUN, Barrier, BarrierKind
@@ -79,6 +80,7 @@ def barrier(
         "test",
         sure(opened),
         precommit_at=at(precommit),
+        committing_at=at(committed and precommit),
         commit_at=at(committed),
     )
     jobs: dict[str, list[AttemptMoments]] = {}
@@ -114,13 +116,16 @@ def only(*moments: BarrierMoments) -> Before:
 def test_the_path_of_a_barrier_goes_back_from_what_came_last():
     assert said(critical_path(FIRST, only(), sure(999))) == [
         ("schedule", None, 1, 4),
-        ("slot", "load", 1, 2),
+        ("not asked for", "load", 1, 1),
+        ("waking", "load", 1, 1),
         ("spark", "load", 1, 34),
-        ("slot", "spend", 1, 12),
-        ("retries", "spend", 1, 8),
-        ("slot", "spend", 1, 3),
+        ("not asked for", "spend", 1, 10),
+        ("waking", "spend", 1, 2),
+        ("failed tries", "spend", 1, 8),
+        ("between tries", "spend", 1, 2),
+        ("waking", "spend", 1, 1),
         ("spark", "spend", 1, 17),
-        ("slot", "top", 1, 4),
+        ("waking", "top", 1, 4),
         ("spark", "top", 1, 46),
         ("commit", None, 1, 10),
     ]
@@ -129,17 +134,17 @@ def test_the_path_of_a_barrier_goes_back_from_what_came_last():
 def test_a_table_has_own_and_inherited_time():
     delays = {each.table: each for each in table_delays(FIRST, only(), sure(999))}
     price = {part.value: seconds for part, seconds in delays["shop.p"].parts.items() if seconds}
-    assert price == {"schedule": 4, "inputs": 36, "slot": 4, "spark": 30, "siblings": 56, "commit": 10}
+    assert price == {"schedule": 4, "inputs": 36, "waking": 4, "spark": 30, "siblings": 56, "commit": 10}
     assert (delays["shop.p"].own, delays["shop.p"].inherited, delays["shop.p"].seconds) == (34, 36, 140)
     spend = delays["shop.s"]
-    assert (spend.own, spend.parts[Part.RETRIES], spend.inherited) == (40, 8, 36)
+    assert (spend.own, spend.parts[Part.FAILED_TRIES], spend.inherited) == (40, 8, 36)
     # what holds up the barrier has no siblings to wait for
     assert delays["shop.t"].parts[Part.SIBLINGS] == 0
 
 
 def test_one_table_is_held_up_by_its_own_jobs_first():
     path = critical_path(FIRST, only(), sure(999), table="shop.p")
-    assert said(path)[3:6] == [("slot", "price", 1, 4), ("spark", "price", 1, 30), ("spark", "spend", 1, 6)]
+    assert said(path)[4:7] == [("waking", "price", 1, 4), ("spark", "price", 1, 30), ("spark", "spend", 1, 6)]
     assert sum(each.seconds for each in path) == 140
 
 
@@ -161,13 +166,15 @@ def test_the_barrier_before_holds_up_its_successor():
     assert said(path) == [
         ("schedule", None, 2, 4),
         ("spark", "load", 1, 26),
-        ("slot", "spend", 1, 12),
-        ("retries", "spend", 1, 8),
-        ("slot", "spend", 1, 3),
+        ("not asked for", "spend", 1, 10),
+        ("waking", "spend", 1, 2),
+        ("failed tries", "spend", 1, 8),
+        ("between tries", "spend", 1, 2),
+        ("waking", "spend", 1, 1),
         ("spark", "spend", 1, 17),
-        ("slot", "top", 1, 4),
+        ("waking", "top", 1, 4),
         ("spark", "top", 1, 46),
-        ("slot", "top", 2, 1),
+        ("waking", "top", 2, 1),
         ("spark", "top", 2, 4),
         ("commit", None, 1, 5),
         ("commit", None, 2, 10),
@@ -179,10 +186,10 @@ def test_the_barrier_before_holds_up_its_successor():
 @pytest.mark.parametrize(
     ("attempts", "expected"),
     [
-        ((), ("slot", "spend", 1, 60)),
-        ((attempt("spend", 50, None, state=AttemptState.REQUESTED),), ("slot", "spend", 1, 60)),
+        ((), ("not asked for", "spend", 1, 60)),
+        ((attempt("spend", 50, None, state=AttemptState.REQUESTED),), ("waking", "spend", 1, 50)),
         ((attempt("spend", 50, 70, state=AttemptState.RUNNING),), ("spark", "spend", 1, 30)),
-        ((attempt("spend", 50, 70, ended=95, state=AttemptState.ABORTED),), ("slot", "spend", 1, 5)),
+        ((attempt("spend", 50, 70, ended=95, state=AttemptState.ABORTED),), ("between tries", "spend", 1, 5)),
     ],
 )
 def test_what_is_not_there_yet_is_looked_for_up_to_now(
@@ -207,8 +214,9 @@ def test_what_is_not_there_yet_is_looked_for_up_to_now(
 
 
 def test_a_barrier_that_is_staged_waits_for_its_commit():
-    staged = replace(FIRST, barrier=replace(FIRST.barrier, commit_at=None, state=BarrierState.PRECOMMIT))
-    assert said(critical_path(staged, only(), sure(1130)))[-1] == ("commit", None, 1, 1000)
+    open_now = {"commit_at": None, "committing_at": None, "state": BarrierState.PRECOMMIT}
+    staged = replace(FIRST, barrier=replace(FIRST.barrier, **open_now))
+    assert said(critical_path(staged, only(), sure(1130)))[-1] == ("decision", None, 1, 1000)
 
 
 def test_of_a_trimmed_barrier_no_more_is_known_than_when_it_was_opened():
@@ -239,9 +247,17 @@ def histories(draw: st.DrawFn) -> tuple[BarrierMoments, BarrierMoments, int]:
             for _ in range(draw(st.integers(0, 6)))
         ]
         made = barrier(number, draw(st.integers(-20, 60)), draw(_moments), draw(_moments), staged, *attempts)
-        return replace(made, barrier=replace(made.barrier, timestamp=sure(draw(st.integers(0, 60)))))
+        more = {"timestamp": sure(draw(st.integers(0, 60))), "max_open": draw(st.sampled_from([None, 1, 2]))}
+        return replace(made, barrier=replace(made.barrier, **more))
 
-    return one(1), one(2), draw(st.integers(60, 300))
+    def lost() -> BarrierMoments:
+        given_up = {"commit_at": None, "state": BarrierState.ABORTED, "aborted_at": at(draw(_moments))}
+        made = one(2)
+        return replace(made, barrier=replace(made.barrier, **given_up))
+
+    second = replace(one(3), aborted=[lost() for _ in range(draw(st.integers(0, 2)))])
+    second = replace(second, barrier=replace(second.barrier, predecessor=1))
+    return one(1), second, draw(st.integers(60, 300))
 
 
 @given(histories())
@@ -250,14 +266,16 @@ def test_nothing_is_counted_twice_and_nothing_is_left_out(history: tuple[Barrier
     first, second, now = history
     for each in (first, second):
         until = each.barrier.commit_at or sure(now)
-        whole = max((until - each.barrier.timestamp).total_seconds(), 0)
+        whole = max((until - each.since).total_seconds(), 0)
         for table in (None, *SHOP.tables):
             path = critical_path(each, only(first), sure(now), table)
             if whole:
-                assert (path[0].begin, path[-1].end) == (each.barrier.timestamp, until)
+                assert (path[0].begin, path[-1].end) == (each.since, until)
                 assert all(a.end == b.begin for a, b in pairwise(path))
             else:
                 assert not path
+        for path in job_paths(each, only(first), sure(now)).values():
+            assert all(a.end <= b.begin for a, b in pairwise(path))
         for delay in table_delays(each, only(first), sure(now)):
             assert delay.seconds == pytest.approx(whole)
             assert delay.own + delay.inherited <= delay.seconds

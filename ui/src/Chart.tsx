@@ -14,17 +14,20 @@ const ROWS = 100;
 
 /** The delay of barriers over time, and how old what readers had was just before each, beside the objective. */
 export function Chart({ delay, to }: { delay: Delay; to: (barrier: number) => string }) {
-  const { points, objective } = delay;
+  const { points, objective, present } = delay;
   const navigate = useNavigate();
   const [pointed, point] = useState<DelayPoint | null>(null);
-  const { x, y, top, first, last } = useMemo(() => scales(points, objective), [points, objective]);
-  const delays = points.map((each) => [x(each), y(each.seconds)] as const);
-  const ages = points.filter((each) => each.stale !== null).map((each) => [x(each), y(each.stale ?? 0)] as const);
+  const { x, y, top, first, last } = useMemo(() => scales(delay), [delay]);
+  const delays = points.map((each) => [x(each.readable_at), y(each.seconds)] as const);
+  const ages = points.filter((each) => each.stale !== null).map((each) => [x(each.readable_at), y(each.stale ?? 0)] as const);
+  // what is open grows
+  const open = present.seconds === null ? [] : [...delays.slice(-1), [x(present.at), y(present.seconds)] as const];
+  const old = present.stale === null ? [] : [...ages.slice(-1), [x(present.at), y(present.stale)] as const];
 
   const nearest = (event: PointerEvent<SVGSVGElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width) * WIDTH;
-    point(points.reduce((best, each) => (Math.abs(x(each) - at) < Math.abs(x(best) - at) ? each : best)));
+    point(points.reduce((best, each) => (Math.abs(x(each.readable_at) - at) < Math.abs(x(best.readable_at) - at) ? each : best)));
   };
   const missed = (each: DelayPoint) => objective !== null && (each.stale ?? 0) > objective;
 
@@ -53,9 +56,11 @@ export function Chart({ delay, to }: { delay: Delay; to: (barrier: number) => st
           {objective !== null && <path className="objective" d={`M0,${y(objective)} H${WIDTH}`} />}
           <path className="age" d={line(ages)} />
           <path className="delay" d={line(delays)} />
+          <path className="age now" d={line(old)} />
+          <path className="delay now" d={line(open)} />
           {points.length <= DOTS && <path className="dots" d={delays.map(([px, py]) => `M${px},${py} h.01`).join("")} />}
-          <path className="missed" d={points.filter(missed).map((each) => `M${x(each)},${y(each.stale ?? 0)} h.01`).join("")} />
-          {pointed && <path className="pointed" d={`M${x(pointed)},0 V${HEIGHT}`} />}
+          <path className="missed" d={points.filter(missed).map((each) => `M${x(each.readable_at)},${y(each.stale ?? 0)} h.01`).join("")} />
+          {pointed && <path className="pointed" d={`M${x(pointed.readable_at)},0 V${HEIGHT}`} />}
         </svg>
       </div>
       <div className="times" aria-hidden="true">
@@ -138,24 +143,25 @@ function line(points: (readonly [number, number])[]): string {
 }
 
 interface Scales {
-  x: (point: DelayPoint) => number;
+  x: (time: string) => number;
   y: (seconds: number) => number;
   top: number;
   first: string;
   last: string;
 }
 
-function scales(points: DelayPoint[], objective: number | null): Scales {
-  const times = points.map((each) => Date.parse(each.readable_at));
-  const begin = Math.min(...times);
-  const end = Math.max(...times);
-  const top = Math.max(objective ?? 0, ...points.flatMap((each) => [each.seconds, each.stale ?? 0])) || 1;
+/** From the first barrier until now. */
+function scales({ points, objective, present }: Delay): Scales {
+  const begin = Math.min(...points.map((each) => Date.parse(each.readable_at)));
+  const end = Date.parse(present.at);
+  // above the objective there is room for its name
+  const top = Math.max((objective ?? 0) * 1.15, ...[...points, present].flatMap((each) => [each.seconds ?? 0, each.stale ?? 0])) || 1;
   return {
     // a dot at the edge is whole
-    x: (point) => (end === begin ? WIDTH / 2 : 8 + ((Date.parse(point.readable_at) - begin) / (end - begin)) * (WIDTH - 16)),
+    x: (time) => (end === begin ? WIDTH / 2 : 8 + ((Date.parse(time) - begin) / (end - begin)) * (WIDTH - 16)),
     y: (seconds) => HEIGHT - 6 - (Math.max(seconds, 0) / top) * (HEIGHT - 16),
     top,
     first: new Date(begin).toISOString(),
-    last: new Date(end).toISOString(),
+    last: present.at,
   };
 }

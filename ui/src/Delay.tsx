@@ -4,11 +4,14 @@ import { Answered } from "./Answered";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { Chart } from "./Chart";
-import { duration, spent } from "./clock";
+import { duration, fullTime, spent } from "./clock";
 import { useChanges } from "./LiveMark";
-import type { Blame, Delay, Topology } from "./model";
+import { barOf } from "./Gantt";
+import type { Blame, Delay, SinkDelay, Topology } from "./model";
+import { PARTS } from "./path";
 import type { Place } from "./place";
 import { search } from "./place";
+import { Section } from "./Section";
 import { Empty } from "./Told";
 import type { ViewProps } from "./View";
 import { count } from "./words";
@@ -53,6 +56,7 @@ export function DelayView({ deployment, topology, live, place, go }: ViewProps) 
               <Sums delay={delay} />
               <Chart delay={delay} to={(barrier) => search({ deployment, topology, barrier: String(barrier) })} />
               <Ranking delay={delay} />
+              {delay.deliveries.length > 0 && <Sinks sinks={delay.deliveries} />}
             </>
           )
         }
@@ -82,15 +86,33 @@ export function percent(share: number): string {
 }
 
 function Sums({ delay }: { delay: Delay }) {
-  const { percentiles: found, objective, missed } = delay;
+  const { percentiles: found, scheduled, objective, missed, present } = delay;
+  const isOld = objective !== null && present.stale !== null && present.stale > objective;
   const facts: [string, number | null | undefined, string][] = [
     ["Half within", found.p50, ""],
     ["95 % within", found.p95, ""],
     ["All within", found.max, ""],
-    ["Until a run opened it", delay.scheduled, "half within; is part of the delay"],
+    [
+      "Until a run opened it",
+      scheduled.p50,
+      scheduled.max === undefined ? "" : `half within, all within ${spent(scheduled.max)}; is part of the delay`,
+    ],
   ];
   return (
     <dl className="facts">
+      <div>
+        <dt>Now</dt>
+        <dd>
+          <b className={isOld ? "warn" : ""}>
+            {present.stale === null ? "nothing to read" : `what readers have is ${duration(present.stale)} old`}
+          </b>
+          <span className="dim">
+            {present.seconds === null
+              ? "no barrier is open"
+              : `barrier ${present.barrier_id} is open, ${duration(present.seconds)} after its timestamp`}
+          </span>
+        </dd>
+      </div>
       {facts.map(([name, seconds, more]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -120,14 +142,6 @@ function Sums({ delay }: { delay: Delay }) {
 }
 
 const SHOWN = 10;
-const ON: Partial<Record<Blame["part"], string>> = {
-  slot: "waited for a slot",
-  retries: "tries that came to nothing",
-  siblings: "other tables of the barrier",
-  "earlier barriers": "an earlier barrier was not committed",
-  inputs: "waited for inputs",
-};
-
 function Ranking({ delay }: { delay: Delay }) {
   const { blame } = delay;
   const shown = blame.slice(0, SHOWN);
@@ -148,10 +162,10 @@ function Ranking({ delay }: { delay: Delay }) {
               <li key={`${each.part} ${each.job} ${each.dag}`} title={each.dag ?? undefined}>
                 <span className="label">{whoOf(each)}</span>
                 <span className="track" aria-hidden="true">
-                  <i className={each.part === "spark" ? "work" : each.part === "retries" ? "lost" : "wait"} style={{ left: 0, width: `${each.share * 100}%` }} />
+                  <i className={barOf(each.part)} style={{ left: 0, width: `${each.share * 100}%` }} />
                 </span>
                 <span className="sum">
-                  <b>{percent(each.share)}</b>, {each.job === null ? "" : `${ON[each.part] ?? each.part}, `}
+                  <b>{percent(each.share)}</b>, {each.job === null ? "" : `${PARTS[each.part][0]}, `}
                   {spent(each.seconds)}
                 </span>
               </li>
@@ -159,7 +173,8 @@ function Ranking({ delay }: { delay: Delay }) {
           </ul>
           <p className="dim">
             {rest.length > 0 && `And ${rest.length} more: ${percent(rest.reduce((sum, each) => sum + each.share, 0))}. `}
-            From opening until readable, on the critical path of the newest {count(delay.looked_into, "barrier")}.
+            Until readable, on the critical path of the newest {count(delay.looked_into, "barrier")} and of the one that is
+            open; time in which no run had opened a barrier is left out.
           </p>
         </>
       )}
@@ -167,7 +182,27 @@ function Ranking({ delay }: { delay: Delay }) {
   );
 }
 
+/** Parts that are some job's. */
+const OF_JOBS: ReadonlySet<Blame["part"]> = new Set([
+  "not asked for", "source away", "waking", "between tries", "failed, not repeated", "failed tries", "spark",
+]);
+
 function whoOf({ part, job }: Blame): string {
-  const isJobs = part === "spark" || part === "slot" || part === "retries";
-  return job ?? (isJobs ? `jobs of other DAGs, ${ON[part] ?? part}` : (ON[part] ?? part));
+  return job ?? (OF_JOBS.has(part) ? `jobs of other DAGs: ${PARTS[part][0]}` : PARTS[part][0]);
+}
+
+function Sinks({ sinks }: { sinks: SinkDelay[] }) {
+  return (
+    <Section title="From readable to sinks" columns={["sink", "DAG", "half within", "all within", "lacks"]}>
+      {sinks.map(({ sink, dag, percentiles: { p50, max }, lacks, since }) => (
+        <tr key={sink}>
+          <th scope="row">{sink}</th>
+          <td>{dag}</td>
+          <td>{p50 === undefined ? "" : spent(p50)}</td>
+          <td>{max === undefined ? "" : spent(max)}</td>
+          <td>{since === null ? "nothing" : `${count(lacks, "barrier")}, since ${fullTime(since)}`}</td>
+        </tr>
+      ))}
+    </Section>
+  );
 }

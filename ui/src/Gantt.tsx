@@ -5,7 +5,7 @@ import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { BarrierDelay, BarrierDetail, Part } from "./model";
 import type { Span, Stretch } from "./path";
-import { done, isWaiting, pathSaid, seconds, stretches, whose } from "./path";
+import { PARTS, isWaiting, pathSaid, seconds, spans as spansOf, stretches, whose } from "./path";
 import { Section } from "./Section";
 import { Empty, Loading, Problem } from "./Told";
 
@@ -33,26 +33,18 @@ export function Gantt({ deployment, barrier, live }: Props) {
       {answer === null && problem === null && <Loading />}
       {answer && <Picture barrier={barrier} delay={answer} />}
       {answer && answer.tables.length > 0 && <Tables delay={answer} />}
+      {answer?.deliveries.map(({ sink, seconds: later }) => (
+        <p key={sink}>
+          Sink {sink} had it {spent(later)} later.
+        </p>
+      ))}
     </section>
   );
 }
 
-/** What a part is called beside a bar. */
-const SAID: Record<Part, string> = {
-  schedule: "waited for the schedule",
-  inputs: "waited for inputs",
-  slot: "waited for a slot",
-  retries: "ran, and it came to nothing",
-  spark: "ran",
-  siblings: "waited for other tables",
-  "earlier barriers": "an earlier barrier held it up",
-  commit: "commit",
-  "not known any more": "not known any more",
-};
-
 interface Line {
   name: string;
-  spans: (Span & { failed?: boolean })[];
+  spans: Span[];
   path: Stretch[];
 }
 
@@ -62,7 +54,7 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
   const until = open ? Math.max(now, Date.parse(delay.until)) : Date.parse(delay.until);
   const path = stretches(delay, open ? now : null);
   const opened = Date.parse(barrier.opened_at);
-  const first = Math.min(Date.parse(delay.timestamp), opened);
+  const first = Math.min(Date.parse(delay.since), opened);
   // what was caught up with was opened so late that nothing else could be seen
   const late = opened - first > 3 * (until - opened);
   const begin = late ? opened - (until - opened) / 12 : first;
@@ -71,9 +63,13 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
 
   return (
     <>
-      <p>{pathSaid(path, barrier.barrier_id, late)}</p>
+      <p>
+        {pathSaid(path, barrier.barrier_id, late ? opened : null)}
+        {delay.since < delay.timestamp &&
+          ` It has the epochs of barriers that were aborted, the oldest from ${fullTime(delay.since)}: their time counts.`}
+      </p>
       <ul className="gantt">
-        {linesOf(barrier, delay, path, opened, until).map(({ name, spans, path: its }) => {
+        {linesOf(barrier, delay, path, open ? now : null).map(({ name, spans, path: its }) => {
           const isOn = its.length > 0;
           const said = saidOf(spans, isOn);
           return (
@@ -89,7 +85,7 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
                 {spans.map((each) => (
                   <i
                     key={`${each.part} ${each.begin}`}
-                    className={`${each.failed ? "lost" : isWaiting(each.part) ? "wait" : each.part === "spark" ? "work" : "gone"} ${each.part}`}
+                    className={barOf(each.part)}
                     style={{ left: `${at(each.begin)}%`, width: `${at(each.end) - at(each.begin)}%` }}
                   />
                 ))}
@@ -124,7 +120,7 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
           ["crit", "critical path"],
           ["work", "ran"],
           ["wait", "waited"],
-          ["lost", "came to nothing"],
+          ["lost", "failed"],
         ].map(([name, words]) => (
           <li key={name}>
             <span className="track" aria-hidden="true">
@@ -135,7 +131,7 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
           </li>
         ))}
         <li>
-          from {late ? `its opening, ${fullTime(barrier.opened_at)}` : `its timestamp, ${fullTime(delay.timestamp)}`}, until{" "}
+          from {late ? `its opening, ${fullTime(barrier.opened_at)}` : `its timestamp, ${fullTime(delay.since)}`}, until{" "}
           {open ? "now" : "it was readable"}
         </li>
       </ul>
@@ -143,36 +139,35 @@ function Picture({ barrier, delay }: { barrier: BarrierDetail; delay: BarrierDel
   );
 }
 
+/** How the bar of a part looks. */
+export function barOf(part: Part): string {
+  if (part === "inputs") {
+    return "wait inputs";
+  }
+  return part === "failed tries" ? "lost" : isWaiting(part) ? "wait" : part === "not known any more" ? "gone" : "work";
+}
+
 function saidOf(spans: Span[], isOn: boolean): string {
-  const each = spans.map(({ part, begin, end }) => `${SAID[part]} ${spent((end - begin) / 1_000)}`);
+  const each = spans.map(({ part, begin, end }) => `${PARTS[part][0]} ${spent((end - begin) / 1_000)}`);
   return `${each.join(", ")}${isOn ? "; on the critical path" : ""}`;
 }
 
 /** A line for each that has a part in the path, and for each job of the barrier. */
-function linesOf(barrier: BarrierDetail, delay: BarrierDelay, path: Stretch[], opened: number, until: number): Line[] {
+function linesOf(barrier: BarrierDetail, delay: BarrierDelay, path: Stretch[], now: number | null): Line[] {
   const lines = new Map<string, Line>();
-  const line = (name: string) => {
-    const found = lines.get(name) ?? { name, spans: [], path: [] };
-    lines.set(name, found);
-    return found;
-  };
-  // what is known of attempts then is not what they were at first
-  const isKnown = path.every(({ part }) => part !== "not known any more");
-  for (const job of isKnown ? new Set(barrier.attempts.map((each) => each.job)) : []) {
-    const waited = delay.tables.find((table) => table.job === job)?.inherited;
-    const ready = waited === undefined ? null : opened + waited * 1_000;
-    line(job).spans = done(barrier.attempts.filter((each) => each.job === job), opened, ready, until);
+  for (const [name, did] of Object.entries(delay.jobs)) {
+    lines.set(name, { name, spans: spansOf(did, delay.until, now), path: [] });
   }
   for (const each of path) {
     const name = whose(each, barrier.barrier_id);
-    const isJobs = each.job !== null && each.barrier === barrier.barrier_id && lines.has(name);
-    const found = line(name);
+    const found = lines.get(name) ?? { name, spans: [], path: [] };
+    lines.set(name, found);
     found.path.push(each);
-    if (!isJobs || found.spans.length === 0) {
+    if (!(name in delay.jobs)) {
       found.spans.push(each);
     }
   }
-  const from = ({ spans }: Line) => Math.min(...spans.filter(({ part }) => part !== "inputs").map((each) => each.begin), until);
+  const from = ({ spans }: Line) => Math.min(...spans.filter(({ part }) => part !== "inputs").map((each) => each.begin));
   return [...lines.values()].filter(({ spans }) => spans.length > 0).sort((one, other) => from(one) - from(other));
 }
 
@@ -193,11 +188,11 @@ function Tables({ delay }: { delay: BarrierDelay }) {
           <th scope="row">{table}</th>
           <td>{job}</td>
           <td title="its job waited for other jobs, or for itself at the barrier before">{spent(inherited)}</td>
-          <td title="its job waited for a slot, or ran">{spent(own)}</td>
+          <td title="its job was not asked for, waited for a slot or another try, or ran">{spent(own)}</td>
           <td title="it was staged, and other tables or an earlier barrier were not">
             {spent((parts.siblings ?? 0) + (parts["earlier barriers"] ?? 0))}
           </td>
-          <td>{spent(parts.commit ?? 0)}</td>
+          <td>{spent((parts.decision ?? 0) + (parts.commit ?? 0))}</td>
         </tr>
       ))}
     </Section>

@@ -237,11 +237,16 @@ export interface BarrierDetail extends BarrierSummary {
 export type Part =
   | "schedule"
   | "inputs"
-  | "slot"
-  | "retries"
+  | "not asked for"
+  | "source away"
+  | "waking"
+  | "between tries"
+  | "failed, not repeated"
+  | "failed tries"
   | "spark"
   | "siblings"
   | "earlier barriers"
+  | "decision"
   | "commit"
   | "not known any more";
 
@@ -261,13 +266,23 @@ export interface TableDelay {
   parts: Record<Part, number>;
 }
 
+export interface Delivered {
+  sink: string;
+  dag: string;
+  at: string;
+  seconds: number;
+}
+
 export interface BarrierDelay {
   barrier_id: number;
   timestamp: string;
+  since: string;
   until: string;
   seconds: number;
   critical_path: Segment[];
+  jobs: Record<string, Segment[]>;
   tables: TableDelay[];
+  deliveries: Delivered[];
 }
 
 export interface Blame {
@@ -286,6 +301,23 @@ export interface DelayPoint {
   stale: number | null;
 }
 
+export type Percentiles = Partial<Record<"p50" | "p90" | "p95" | "p99" | "max", number>>;
+
+export interface Present {
+  at: string;
+  barrier_id: number | null;
+  seconds: number | null;
+  stale: number | null;
+}
+
+export interface SinkDelay {
+  sink: string;
+  dag: string;
+  percentiles: Percentiles;
+  lacks: number;
+  since: string | null;
+}
+
 export interface Delay {
   topology: string;
   table: string | null;
@@ -293,11 +325,13 @@ export interface Delay {
   objective: number | null;
   barriers: number;
   missed: number | null;
-  percentiles: Partial<Record<"p50" | "p90" | "p95" | "p99" | "max", number>>;
-  scheduled: number | null;
+  percentiles: Percentiles;
+  scheduled: Percentiles;
+  present: Present;
   points: DelayPoint[];
   blame: Blame[];
   looked_into: number;
+  deliveries: SinkDelay[];
 }
 
 export interface Lag {

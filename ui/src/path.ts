@@ -1,17 +1,25 @@
 // The critical path of a barrier in words: who took the time, and what of it was waiting.
 
 import { spent } from "./clock";
-import type { Attempt, BarrierDelay, Part } from "./model";
+import type { BarrierDelay, Part, Segment } from "./model";
 
-const WAITED_FOR: Partial<Record<Part, string>> = {
-  schedule: "for the schedule",
-  inputs: "for inputs",
-  slot: "for a slot",
-  "earlier barriers": "for earlier barriers",
-  commit: "for the commit",
+/** What a part is called beside a bar, and, of time that was waiting, what for. */
+export const PARTS: Record<Part, [said: string, waitedFor?: string]> = {
+  schedule: ["no run had opened it", "for the schedule"],
+  inputs: ["waited for inputs", "for inputs"],
+  "not asked for": ["was not asked for: no run, or an earlier task", "for a run or an earlier task"],
+  "source away": ["waited for a source that was away", "for a source that was away"],
+  waking: ["waited for a slot", "for a slot"],
+  "between tries": ["waited for the next try", "for the next try"],
+  "failed, not repeated": ["had failed, and nobody repeated it", "for somebody to repeat what had failed"],
+  "failed tries": ["ran, and failed"],
+  spark: ["ran"],
+  siblings: ["waited for other tables", "for other tables"],
+  "earlier barriers": ["an earlier barrier held it up", "for earlier barriers"],
+  decision: ["waited for the commit task", "for the commit task"],
+  commit: ["was published"],
+  "not known any more": ["not known any more"],
 };
-
-export const FAILED: ReadonlySet<string> = new Set(["FENCED", "VOIDED", "ABORTED"]);
 
 /** Milliseconds since the epoch. */
 export interface Span {
@@ -27,18 +35,27 @@ export interface Stretch extends Span {
 
 /** The path until ``now``, if the barrier is not readable yet. */
 export function stretches({ critical_path: path, barrier_id: here }: BarrierDelay, now: number | null): Stretch[] {
-  return path.map((each, index) => ({
+  const last = path[path.length - 1];
+  return path.map((each) => ({
     // whatever it was to the barrier that it was done for
+    ...spanOf(each, each === last ? now : null),
     part: each.barrier_id === here ? each.part : "earlier barriers",
     job: each.job,
     barrier: each.barrier_id,
-    begin: Date.parse(each.begin),
-    end: now !== null && index === path.length - 1 ? Math.max(now, Date.parse(each.end)) : Date.parse(each.end),
   }));
 }
 
+/** What a job did; ``until``: when the API looked. What went on then goes on until ``now``, if the barrier is open. */
+export function spans(path: Segment[], until: string, now: number | null): Span[] {
+  return path.map((each) => spanOf(each, each.end === until ? now : null));
+}
+
+function spanOf({ part, begin, end }: Segment, now: number | null): Span {
+  return { part, begin: Date.parse(begin), end: Math.max(now ?? 0, Date.parse(end)) };
+}
+
 export function isWaiting(part: Part): boolean {
-  return WAITED_FOR[part] !== undefined;
+  return PARTS[part][1] !== undefined;
 }
 
 /** Whose row of the picture it is in. */
@@ -49,7 +66,8 @@ export function whose({ part, job, barrier }: Pick<Stretch, "part" | "job" | "ba
   if (job !== null) {
     return job;
   }
-  return part === "schedule" ? "opening" : part === "commit" || part === "not known any more" ? part : "jobs of other DAGs";
+  const rows: Partial<Record<Part, string>> = { schedule: "opening", decision: "commit", commit: "commit", "not known any more": part };
+  return rows[part] ?? "jobs of other DAGs";
 }
 
 export function seconds(spans: Span[]): number {
@@ -58,60 +76,34 @@ export function seconds(spans: Span[]): number {
 
 /** Critical path: load, price, commit. 38 s of 170 were waiting: 4 s for the schedule, 6 s for a slot.
  *
- * ``late``: it was opened so much later than its timestamp that this is told apart.
+ * ``opened``: it was opened so much later than its timestamp that this is told apart; null: it was not.
  */
-export function pathSaid(path: Stretch[], here: number, late: boolean): string {
-  const scheduled = path.filter(({ part }) => part === "schedule");
-  const told = late ? path.filter(({ part }) => part !== "schedule") : path;
+export function pathSaid(path: Stretch[], here: number, opened: number | null): string {
+  const told = opened === null ? path : path.filter(({ begin }) => begin >= opened);
   const waited = told.filter(({ part }) => isWaiting(part));
-  const lost = told.filter(({ part }) => part === "retries");
+  const lost = told.filter(({ part }) => part === "failed tries");
   const unknown = told.filter(({ part }) => part === "not known any more");
   const names = new Set(path.filter(({ part }) => part !== "schedule").map((each) => whose(each, here)));
-  const whole = late ? `the ${spent(seconds(told))} since it was opened` : spent(seconds(told));
+  const whole = opened === null ? spent(seconds(told)) : `the ${spent(seconds(told))} since it was opened`;
   const sentences = [];
   if (unknown.length > 0) {
     sentences.push("Who took most of it is not known any more, since it was computed again or trimmed.");
   } else if (names.size > 0) {
     sentences.push(`Critical path: ${[...names].join(", ")}.`);
   }
-  if (late) {
-    sentences.push(`It was opened ${spent(seconds(scheduled))} after its timestamp.`);
+  if (opened !== null) {
+    sentences.push(`It was opened ${spent(seconds(path) - seconds(told))} after its timestamp.`);
   }
   if (waited.length > 0) {
     const parts = [...new Set(waited.map(({ part }) => part))].map(
-      (part) => `${spent(seconds(waited.filter((each) => each.part === part)))} ${WAITED_FOR[part]}`,
+      (part) => `${spent(seconds(waited.filter((each) => each.part === part)))} ${PARTS[part][1]}`,
     );
     sentences.push(`${spent(seconds(waited))} of ${whole} were waiting: ${parts.join(", ")}.`);
   } else {
     sentences.push(`Nothing of ${whole} was waiting.`);
   }
   if (lost.length > 0) {
-    sentences.push(`${spent(seconds(lost))} went into tries that came to nothing.`);
+    sentences.push(`${spent(seconds(lost))} went into tries that failed.`);
   }
   return sentences.join(" ");
-}
-
-/** What a job did at a barrier. ``ready``: when its inputs were there, if that is known. ``until``: the end of time. */
-export function done(attempts: Attempt[], opened: number, ready: number | null, until: number): (Span & { failed: boolean })[] {
-  const spans: (Span & { failed: boolean })[] = [];
-  const add = (part: Part, begin: number, end: number, failed = false) => {
-    if (Math.min(end, until) > begin) {
-      spans.push({ part, begin, end: Math.min(end, until), failed });
-    }
-  };
-  let free = ready;
-  if (ready !== null) {
-    add("inputs", opened, ready);
-  }
-  for (const each of attempts) {
-    const started = each.started_at === null ? null : Date.parse(each.started_at);
-    const end = each.processed_at ?? each.ended_at;
-    const stop = end === null ? until : Date.parse(end);
-    add(free === null ? "inputs" : "slot", free ?? Date.parse(each.requested_at), started ?? stop);
-    if (started !== null) {
-      add(FAILED.has(each.state) ? "retries" : "spark", started, stop, FAILED.has(each.state));
-    }
-    free = Math.max(stop, free ?? stop);
-  }
-  return spans;
 }

@@ -150,6 +150,7 @@ export const STYLE = `
 .barriers .chart .delay,.barriers .chart .dots{stroke:var(--mark);stroke-width:2}
 .barriers .chart .dots{stroke-width:6}
 .barriers .chart .age{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3}
+.barriers .chart .now{stroke-width:1.5;stroke-dasharray:5 4}
 .barriers .chart path.objective{stroke:${color("orange", "solid")};stroke-width:1.5;stroke-dasharray:6 5}
 .barriers .chart .missed{stroke:${color("orange", "solid")};stroke-width:9;stroke-linecap:square}
 .barriers .chart .pointed{stroke:var(--dim);stroke-width:1}

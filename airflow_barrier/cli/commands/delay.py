@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.arguments import one_or_more, span
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, row, table
+from airflow_barrier.cli.screen import answer, line, moment, row, table
 from airflow_barrier.protocol.spans import short
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.api import models
-    from airflow_barrier.coordinator.delay import BarrierDelay, Delay, Share
+    from airflow_barrier.coordinator.delay import BarrierDelay, Delay, Share, SinkDelay
     from airflow_barrier.protocol.delay import Segment, TableDelay
 
 
@@ -66,6 +66,7 @@ def _show(found: Delay, console: Console) -> None:
     whose = found.topology if found.table is None else f"table {found.table} of {found.topology}"
     barriers = f"{len(found.points):,} barrier{'' if len(found.points) == 1 else 's'}"
     line(console, f"{whose}: {barriers} became readable in {short(found.window)}", "bold")
+    _show_present(found, console)
     if not found.points:
         line(console, "Ask for a longer --window, or see by `status` what holds up the next barrier.")
         return
@@ -75,12 +76,31 @@ def _show(found: Delay, console: Console) -> None:
         f"  from timestamp to readable: half within {short(said['p50'])}, 95 % within {short(said['p95'])}, "
         f"all within {short(said['max'])}",
     )
-    if found.scheduled is not None:
-        line(console, f"  of that until a run opened the barrier: half within {short(found.scheduled)}")
+    half, most = short(found.scheduled["p50"]), short(found.scheduled["max"])
+    line(console, f"  of that until a run opened the barrier: half within {half}, all within {most}")
     if found.objective is not None:
         of = f"{found.missed:,} of {len(found.points):,} barriers"
         line(console, f"  readers had something older than {short(found.objective)} before {of}")
     _show_blame(found.blame, found.looked_into, console)
+    _show_sinks(found.deliveries, console)
+
+
+def _show_present(found: Delay, console: Console) -> None:
+    now, objective = found.present, found.objective
+    if now.barrier_id is not None and now.seconds is not None:
+        line(console, f"  now: barrier {now.barrier_id} is open, {short(now.seconds)} after its timestamp")
+    if now.stale is not None:
+        late = objective is not None and now.stale > objective.total_seconds()
+        of = f", older than {short(objective)}" if late and objective is not None else ""
+        line(console, f"  now: what readers have is {short(now.stale)} old{of}", "red" if late else "")
+
+
+def _show_sinks(sinks: Sequence[SinkDelay], console: Console) -> None:
+    for one in sinks:
+        took = one.percentiles
+        said = f"half within {short(took['p50'])}, all within {short(took['max'])}" if took else "nothing in that time"
+        lacks = f"; it lacks {one.lacks:,} since {moment(one.since)} UTC" if one.since else ""
+        line(console, f"  from readable to sink {one.sink} (DAG {one.dag}): {said}{lacks}")
 
 
 def _show_blame(blame: Sequence[Share], barriers: int, console: Console) -> None:
@@ -98,10 +118,14 @@ def _show_barrier(found: BarrierDelay, console: Console) -> None:
     barrier = found.barrier
     until = "until it was readable" if barrier.commit_at else f"up to now, and it is {barrier.state.value}"
     line(console, f"{barrier}: {short(found.seconds)} from its timestamp {until}", "bold")
+    if found.since < barrier.timestamp:
+        line(console, f"  It took along the epochs of aborted barriers, since {moment(found.since)} UTC.")
     if barrier.computed_in:
         line(console, f"  It was computed again, by revision {barrier.computed_in}: where the time went is not known.")
     _show_path(found.critical_path, console)
     _show_tables(found.tables, console)
+    for one in found.deliveries:
+        line(console, f"  sink {one.sink} (DAG {one.owner}) had it {short(one.seconds)} later")
 
 
 def _show_path(path: Sequence[Segment], console: Console) -> None:
