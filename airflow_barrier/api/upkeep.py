@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from operator import attrgetter
+from time import monotonic
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from airflow_barrier.api import models, offers
-from airflow_barrier.api.access import BeforeRevision, RevisionNumber, Told
+from airflow_barrier.api.access import Access, BeforeRevision, RevisionNumber, Told
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep, owners
 from airflow_barrier.api.summaries import sinks_of
 from airflow_barrier.coordinator.revisions.backfills import awaited
-from airflow_barrier.coordinator.status import sink_statuses, source_statuses
+from airflow_barrier.coordinator.status import SourceStatus, sink_statuses, source_statuses
 from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Job
 
+#: Seconds in which a source is asked once, whoever looks.
+_ASKED_EVERY = 10.0
+#: Of each topology what each source has answered, and when; and who asks them, one at a time.
+_answers: dict[tuple[str, str], dict[str, tuple[float, SourceStatus]]] = defaultdict(dict)
+_asking: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 router = APIRouter(route_class=Told)
 
 
 @router.get(
     "/v1/deployments/{deployment}/topologies/{topology}/sources",
     operation_id="sources",
-    summary="How far behind the sources it is; they are asked now",
+    summary="How far behind the sources it is; they are asked, a source once in some seconds",
 )
 def sources(access: AccessDep, sight: SightDep) -> models.Sources:
     seen = {source.name for job in sight.jobs() for source in job.externals}
@@ -39,9 +48,20 @@ def sources(access: AccessDep, sight: SightDep) -> models.Sources:
                 note=None if each.lag is None else each.lag.note,
                 unknown=each.unknown,
             )
-            for each in source_statuses(sight.meta, sight.name, access.credentials, only=seen)
+            for each in _asked(sight, access, seen)
         ]
     )
+
+
+def _asked(sight: Sight, access: Access, sources: Set[str]) -> list[SourceStatus]:
+    """How far behind these sources it is, as of a few seconds ago: brokers and buckets are not asked by each look."""
+    topology = sight.meta.url, sight.name
+    with _asking[topology]:
+        now = monotonic()
+        known = {name: status for name, (at, status) in _answers[topology].items() if now - at < _ASKED_EVERY}
+        found = source_statuses(sight.meta, sight.name, access.credentials, only=sources - known.keys())
+        _answers[topology].update((each.source, (now, each)) for each in found)
+    return sorted((each for each in (*known.values(), *found) if each.source in sources), key=attrgetter("source"))
 
 
 @router.get(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import takewhile
 
 from airflow_barrier.metaservice.moments import Delivered, Readable
 from airflow_barrier.metaservice.store import MetaService
@@ -31,7 +32,7 @@ from airflow_barrier.protocol.records import Barrier
 LOOKED_INTO = 500
 #: Barriers of a window, at most.
 MOST_BARRIERS = 10_000
-#: Rows of tables that are read at once.
+#: Rows of tables that a look reads at most.
 _ROWS = 20_000
 _KEPT = 50_000
 _EVER = datetime.min.replace(tzinfo=timezone.utc)
@@ -41,7 +42,8 @@ _PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 _Spent = Mapping[tuple[Part, "str | None"], float]
 #: None: it is not known any more, or the table was not the topology's then.
 _known: dict[tuple[object, ...], _Spent | None] = {}
-_known_lock = threading.Lock()
+#: One look at a time works anything out: several would find out the same, and keep the process from all else.
+_working = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -301,27 +303,33 @@ def _deliveries(meta: MetaService, topology: str, since: datetime) -> Iterator[S
 def _spent(
     meta: MetaService, topology: str, barriers: Sequence[Readable], table: str | None, tables: int
 ) -> Iterator[_Spent]:
-    """Of each barrier what took the time after it was opened; those of which that is not known are left out."""
+    """Of each barrier, the newest first, what took the time after it was opened; those of which that is not known are
+    left out.
+
+    A look works out so many barriers that nobody has to wait for it, and the next look goes on from there.
+    """
     at_once = max(_ROWS // tables, 1)
-    for first in range(0, len(barriers), at_once):
-        some = [each for each in barriers[first : first + at_once] if not each.computed_in]
-        missing = [each for each in some if _key(meta, topology, each, table) not in _known]
+    standing = [each for each in reversed(barriers) if not each.computed_in]
+    with _working:
+        missing = [each for each in standing if _key(meta, topology, each, table) not in _known]
         load = _Loader(meta, topology)
-        load.together(sorted({number for each in missing for number in (each.barrier_id, each.predecessor or 0)}))
-        for barrier in missing:
+        now = missing[:at_once]
+        load.together(sorted({number for each in now for number in (each.barrier_id, each.predecessor or 0)}))
+        for barrier in now:
             _work_out(meta, topology, barrier, table, load)
-        found = (_known.get(_key(meta, topology, each, table)) for each in some)
-        yield from (each for each in found if each is not None)
+    later = set(missing[at_once:])
+    known = takewhile(lambda each: each not in later, standing)
+    found = (_known.get(_key(meta, topology, each, table)) for each in known)
+    yield from (each for each in found if each is not None)
 
 
 def _work_out(meta: MetaService, topology: str, barrier: Readable, table: str | None, load: Before) -> None:
     at = load(barrier.barrier_id)
     assert at is not None
     spent = _sums(at, load, barrier.commit_at, table) if at.staged and (table is None or table in at.staged) else None
-    with _known_lock:
-        if len(_known) >= _KEPT:
-            _known.clear()
-        _known[_key(meta, topology, barrier, table)] = spent
+    if len(_known) >= _KEPT:
+        del _known[next(iter(_known))]
+    _known[_key(meta, topology, barrier, table)] = spent
 
 
 def _sums(at: BarrierMoments, load: Before, now: datetime, table: str | None) -> _Spent:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import delete
 
+from airflow_barrier.api import upkeep
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
@@ -65,13 +66,19 @@ def test_all_routes_answer(shop: World, asking: Asking) -> None:
     assert asking.get("/prod/topologies").json()["topologies"][0]["readable"]["barrier_id"] == 1
 
 
-def test_what_is_to_be_known_of_a_source_is_told(shop: World, asking: Asking) -> None:
+def test_what_is_to_be_known_of_a_source_is_told(shop: World, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = Files("/landing", name="landing", format="csv", schema="id INT").declare()
     lake = World(shop.meta, "lake", ())
     lake.declare([Job("load", "shop", outlets=("lake.rows",), externals=(landing,))], "shop")
     lake.open(1, cuts=[Cut("landing", None, {"overwritten": "1 file is not as it was"})])
     (told,) = asking.told("lake/sources")["sources"]
     assert (told["barrier_id"], told["behind"], told["note"]) == (1, 0, "1 file is not as it was")
+    lake.process(1, "load")
+    lake.open(2, cuts=[Cut("landing", None, {"overwritten": "2 files are not as they were"})])
+    for seconds, barrier_id in ((3_600, 1), (0, 2)):
+        monkeypatch.setattr(upkeep, "_ASKED_EVERY", seconds)
+        (told,) = asking.told("lake/sources")["sources"]
+        assert told["barrier_id"] == barrier_id, "a source is asked once in some seconds"
 
 
 def test_topologies_of_a_dag(shop: World, asking: Asking) -> None:

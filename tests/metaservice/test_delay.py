@@ -108,6 +108,15 @@ def test_a_window_has_percentiles_and_says_who_took_the_time(world: World, url: 
     assert delay(world.meta, "shopping", timedelta(days=1), look_into=1).looked_into == 1
 
 
+def test_a_look_works_out_so_many_barriers_and_the_next_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2, 3):
+        world.committed(number)
+    monkeypatch.setattr("airflow_barrier.coordinator.delay._ROWS", len(TIMES))  # of one barrier
+    looks = [delay(world.meta, "shopping", timedelta(days=1)).looked_into for _ in range(4)]
+    assert looks == [1, 2, 3, 3]
+    assert delay(world.meta, "shopping", timedelta(days=1), table=TOP).looked_into == 1
+
+
 def test_one_barrier(world: World, url: str, begin: datetime) -> None:
     world.committed(1)
     at_times(world, url, 1, begin)
