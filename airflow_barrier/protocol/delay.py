@@ -252,10 +252,12 @@ def _oldest_open(at: BarrierMoments, before: Before) -> list[BarrierMoments]:
 
 def _first_of_full(at: BarrierMoments, before: Before) -> BarrierMoments | None:
     """The barrier that was the oldest of `max_open_barriers` with ``at`` as the next; None: there were not so many."""
-    oldest: BarrierMoments | None = at
+    oldest: BarrierMoments | None = at if at.barrier.max_open else None
     for _ in range(at.barrier.max_open or 0):
-        oldest = _predecessor(oldest, before) if oldest is not None else None
-    return None if oldest is at else oldest
+        if oldest is None:
+            break
+        oldest = _predecessor(oldest, before)
+    return oldest
 
 
 # --- from opened to PRECOMMIT ---------------------------------------------------------------------
