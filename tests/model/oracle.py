@@ -325,7 +325,7 @@ class Oracle(Histories):
         ]:
             found = barrier_delay(meta, NAME, number)
             path = found.critical_path
-            ends = [found.barrier.timestamp, *(each.end for each in path)]
+            ends = [found.since, *(each.end for each in path)]
             assert [each.begin for each in path] == ends[:-1], f"barrier {number}: gaps, or overlaps, in {path}"
             assert ends[-1] == (found.barrier.commit_at or ends[-1]), f"barrier {number}: {path} ends too early"
             for table in found.tables:
