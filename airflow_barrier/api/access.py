@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.errors import BarrierError, Retryable
+from airflow_barrier.protocol.errors import BarrierError, MetaServiceMissingError, Retryable
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ class Told(APIRoute):
 
 def told_in_http(error: BarrierError) -> HTTPException:
     """The error in HTTP, written into the log."""
-    if isinstance(error, Retryable):
+    # where no MetaService is made yet there is nothing, and nobody has to mend anything
+    if isinstance(error, Retryable) and not isinstance(error, MetaServiceMissingError):
         log.warning("%s", error)
         return HTTPException(503, UNAVAILABLE)
     log.info("%s", error)

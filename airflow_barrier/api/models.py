@@ -37,7 +37,10 @@ class Deployment(Model):
 
 
 class Deployments(Model):
+    """``failed``: the names of those that cannot be asked just now."""
+
     deployments: list[Deployment]
+    failed: list[str]
 
 
 class Act(str, Enum):
@@ -118,7 +121,7 @@ class Failed(Model):
 class TopologySummary(Model):
     """``readable``: the newest barrier that repeatable read serves. ``age``: of its timestamp, now. ``recent``: the
     newest barriers, oldest first. ``failed``: jobs, the one that failed first first. ``late``: what else holds up
-    barriers. ``failing``: the sinks to which the last delivery failed.
+    barriers. ``failing``: the sinks to which the last delivery failed. ``revision``: the one that is under way.
     """
 
     deployment: str
@@ -130,6 +133,7 @@ class TopologySummary(Model):
     readable: BarrierSummary | None
     age: float | None
     objective: float | None
+    revision: int | None
     open: int
     recent: list[BarrierSummary]
     failed: list[Failed]
@@ -139,9 +143,12 @@ class TopologySummary(Model):
 
 
 class Topologies(Model):
-    """``after``: pass it as the query parameter of that name to get those behind these; null: these were the last."""
+    """The worst first. ``counts``: how many there are of each health. ``after``: pass it as the query parameter of that
+    name to get those behind these; null: these were the last.
+    """
 
     topologies: list[TopologySummary]
+    counts: dict[Health, int]
     after: str | None
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path
 
 from airflow_barrier.api import models
 from airflow_barrier.api.access import Access, Told, not_found, told_in_http
-from airflow_barrier.api.sight import AccessDep, seen
+from airflow_barrier.api.sight import AccessDep, known_topologies, seen
 from airflow_barrier.metaservice.overviews import OfRun, Overviews
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.names import one_line
@@ -46,9 +46,11 @@ def run(access: AccessDep, dag_id: _Id, run_id: _Id) -> models.Run:
 
 
 def _in_deployment(access: Access, deployment: str, dag_id: str, run_id: str) -> models.Run:
-    overviews = access.meta_service(deployment).overviews
-    topologies = seen(access, overviews.known()).keys()
-    return overviews.together(lambda rows: _told(rows, deployment, rows.of_run(topologies, dag_id, run_id)))
+    meta = access.meta_service(deployment)
+    topologies = seen(access, known_topologies(meta)).keys()
+    if not topologies:
+        return models.Run(barriers=[], revisions=[])
+    return meta.overviews.together(lambda rows: _told(rows, deployment, rows.of_run(topologies, dag_id, run_id)))
 
 
 def _told(rows: Overviews, deployment: str, found: OfRun) -> models.Run:

@@ -11,6 +11,7 @@ from airflow_barrier.api.access import Access, access_in, not_found
 from airflow_barrier.coordinator.doing import summary_of
 from airflow_barrier.metaservice.overviews import AttemptRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.errors import MetaServiceMissingError
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
@@ -115,6 +116,14 @@ class Sight:
 
 def owners(jobs: Iterable[Job]) -> set[str]:
     return {job.owner for job in jobs}
+
+
+def known_topologies(meta: MetaService) -> list[Known]:
+    """All that are declared, in the order of their names; none as long as the MetaService is not made."""
+    try:
+        return meta.overviews.known()
+    except MetaServiceMissingError:
+        return []
 
 
 def seen(access: Access, known: Iterable[Known]) -> dict[str, Mapping[str, int]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, HTTPException, Query
 
 from airflow_barrier.api import models
 from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
-from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
+from airflow_barrier.api.sight import AccessDep, SightDep, known_topologies, owners, seen
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, sinks_of
 from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
@@ -18,7 +19,7 @@ from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkState
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.health import health_of
+from airflow_barrier.protocol.health import WORST_FIRST, Health, health_of
 
 #: How many of the newest barriers a summary has.
 _RECENT = 10
@@ -26,56 +27,72 @@ router = APIRouter(route_class=Told)
 
 
 @router.get("/v1/deployments", operation_id="deployments", summary="The deployments that you see a topology of")
-def deployments(access: AccessDep) -> models.Deployments:
-    """A deployment whose MetaService does not answer is left out; if no other is seen, that is a 503."""
-    found, failed = [], None
+def deployments(
+    access: AccessDep,
+    dag: Annotated[str | None, Query(description="Only those that this DAG has jobs in.")] = None,
+) -> models.Deployments:
+    """Those that cannot be asked are named to who sees a topology of another one; to others they are a 503."""
+    told: dict[str, Mapping[str, Mapping[str, int]]] = {}
+    failed: dict[str, HTTPException] = {}
     for name in access.deployments():
         try:
-            told = seen(access, access.meta_service(name).overviews.known())
+            told[name] = seen(access, known_topologies(access.meta_service(name)))
         except BarrierError as error:
-            failed = told_in_http(error)
-        else:
-            found += [models.Deployment(deployment=name)] if told else []
-    if not found and isinstance(failed, HTTPException) and failed.status_code == 503:
-        raise failed
-    return models.Deployments(deployments=found)
+            failed[name] = told_in_http(error)
+    if not any(told.values()):
+        for problem in failed.values():
+            if problem.status_code == 503:
+                raise problem
+        return models.Deployments(deployments=[], failed=[])
+    found = [
+        name for name, topologies in told.items() if any(dag is None or dag in dags for dags in topologies.values())
+    ]
+    return models.Deployments(deployments=[models.Deployment(deployment=name) for name in found], failed=list(failed))
 
 
 @router.get(
     "/v1/deployments/{deployment}/topologies",
     operation_id="topologies",
-    summary="Topologies at a glance, by their names",
+    summary="Topologies at a glance, the worst first",
 )
 def topologies(
     access: AccessDep,
     deployment: str,
-    after: Annotated[str | None, Query(description="Of those with later names.")] = None,
+    after: Annotated[str | None, Query(description="Of those behind these: what the list before says.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     dag: Annotated[str | None, Query(description="Of those that this DAG has jobs in.")] = None,
+    name: Annotated[str, Query(description="Of those that have it in their name, or in that of a job or table.")] = "",
+    health: Annotated[Health | None, Query(description="Of those that are so.")] = None,
 ) -> models.Topologies:
+    """Those are counted that are found by `dag` and `name`, whatever their health."""
     meta = access.meta_service(deployment)
-    known = {each.name: each for each in meta.overviews.known()}
-    told = seen(access, known.values())
-    if not told:
+    known = known_topologies(meta)
+    told = seen(access, known)
+    if known and not told:
         raise not_found()
-    names = [name for name in sorted(told) if (after is None or name > after) and (dag is None or dag in told[name])]
-    page = names[:limit]
-    sinks = meta.overviews.failing_sinks(page)
+    asked = [
+        each
+        for each in known
+        if each.name in told and (dag is None or dag in told[each.name]) and _has(each, name.lower(), told[each.name])
+    ]
+    if not asked:  # perhaps there is no MetaService yet
+        return _page(deployment, [], [], None)
+    sinks = meta.overviews.failing_sinks([each.name for each in asked])
     readable = access.readable({dag for each in sinks.values() for _, dag in each})
     failing = {topology: [sink for sink, dag in each if dag in readable] for topology, each in sinks.items()}
-    asked = [known[name] for name in page]
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, asked, told, failing))
-    return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)
+    glances = meta.overviews.together(lambda rows: _glances(rows, asked, told, failing))
+    listed = [each for each in glances if health in (None, each.health) and (after is None or each.place > after)]
+    return _page(deployment, listed[:limit], glances, listed[limit - 1].place if len(listed) > limit else None)
 
 
 def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
     """For who may read everything: also those that have no jobs any more."""
-    known = sorted(meta.overviews.known(), key=lambda each: each.name)
+    known = meta.overviews.known()
     told = {each.name: each.dags for each in known}
     sinks = meta.overviews.failing_sinks(list(told))
     failing = {topology: [sink for sink, _ in each] for topology, each in sinks.items()}
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, known, told, failing))
-    return models.Topologies(topologies=found, after=None)
+    glances = meta.overviews.together(lambda rows: _glances(rows, known, told, failing))
+    return _page(deployment, glances, glances, None)
 
 
 @router.get(
@@ -90,18 +107,18 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
         dags[job.owner] += len(job.outlets)
 
     now = sight.topology
-    known = Known(sight.name, sight.version, dict.fromkeys(owners(now.jobs), 0), now.freshness)
+    known = Known(sight.name, sight.version, dict.fromkeys(owners(now.jobs), 0), now.freshness, {})
     sinks = sinks_of(sight, sink_statuses(sight.meta, sight.name))
     failing = [each.sink for each in sinks if each.error is not None and each.state == SinkState.ACTIVE.value]
 
     def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
-        (glance,) = _glance(rows, deployment, [known], {sight.name: dags}, {sight.name: failing})
+        (glance,) = _glances(rows, [known], {sight.name: dags}, {sight.name: failing})
         staged = rows.served(sight.name, STAGED)
-        return glance, None if staged is None else staged.barrier_id
+        return _summary(deployment, glance), None if staged is None else staged.barrier_id
 
-    glance, read_committed = sight.meta.overviews.together(look)
+    summary, read_committed = sight.meta.overviews.together(look)
     return models.Topology(
-        **dict(glance),
+        **dict(summary),
         jobs=[
             models.Job(
                 job=job.name,
@@ -121,41 +138,82 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     )
 
 
-def _glance(
+def _has(known: Known, name: str, dags: Iterable[str]) -> bool:
+    """Whether the topology, or a job or table of ``dags``, has it in its name."""
+    return name in known.name.lower() or any(name in known.names[dag] for dag in dags)
+
+
+class _Glance(NamedTuple):
+    """A topology as a caller sees it. ``dags``: those that are seen, and how many tables they write. ``failing``:
+    sinks.
+    """
+
+    known: Known
+    dags: Mapping[str, int]
+    standing: Standing
+    failed: list[models.Failed]
+    late: list[models.Late]
+    failing: list[str]
+    health: Health
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the list: the worst first, of those the one whose readers have the oldest."""
+        readable = self.standing.readable
+        since = "" if readable is None else readable.timestamp.isoformat()
+        return f"{WORST_FIRST.index(self.health)} {since} {self.known.name}"
+
+
+def _glances(
     rows: Overviews,
-    deployment: str,
     known: Sequence[Known],
     told: Mapping[str, Mapping[str, int]],
     failing: Mapping[str, list[str]],
-) -> list[models.TopologySummary]:
-    """``told``: of each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each."""
+) -> list[_Glance]:
+    """In the order of the list. All of them have to be looked at for that; how they stand is remembered."""
     found = standings(rows, {each.name: each.freshness for each in known})
-    return [_summary(deployment, each, told[each.name], found[each.name], failing[each.name]) for each in known]
+    glances = []
+    for each in known:
+        standing, dags, sinks = found[each.name], told[each.name], failing[each.name]
+        failed, late = failed_of(standing.failed, dags), late_of(standing.late, dags)
+        again_at = [failure.again_at for failure in failed]
+        health = health_of(standing.states, again_at, late=bool(late), sink_fails=bool(sinks))
+        glances.append(_Glance(each, dags, standing, failed, late, sinks, health))
+    return sorted(glances, key=lambda each: each.place)
 
 
-def _summary(
-    deployment: str, known: Known, dags: Mapping[str, int], found: Standing, failing: list[str]
-) -> models.TopologySummary:
+def _page(deployment: str, page: Sequence[_Glance], of: Sequence[_Glance], after: str | None) -> models.Topologies:
+    counts = Counter(each.health for each in of)
+    return models.Topologies(
+        topologies=[_summary(deployment, each) for each in page],
+        counts={health: counts[health] for health in WORST_FIRST if counts[health]},
+        after=after,
+    )
+
+
+def _summary(deployment: str, glance: _Glance) -> models.TopologySummary:
+    known, dags, standing = glance.known, glance.dags, glance.standing
     hidden = len(known.dags.keys() - dags.keys())
-    failed, late = failed_of(found.failed, dags), late_of(found.late, dags)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
 
+    readable = standing.readable
     return models.TopologySummary(
         deployment=deployment,
         topology=known.name,
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of(found.states, [each.again_at for each in failed], late=bool(late), sink_fails=bool(failing)),
-        readable=None if found.readable is None else barrier_of(found.readable, whole=whole(found.readable)),
-        age=found.age,
+        health=glance.health,
+        readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
+        age=standing.age,
         objective=known.freshness,
-        open=len(found.in_flight),
-        recent=[barrier_of(row, whole=whole(row)) for row in reversed(found.recent[:_RECENT])],
-        failed=failed,
-        late=late,
-        failing=failing,
+        revision=standing.revision,
+        open=len(standing.in_flight),
+        recent=[barrier_of(row, whole=whole(row)) for row in reversed(standing.recent[:_RECENT])],
+        failed=glance.failed,
+        late=glance.late,
+        failing=glance.failing,
         hidden_dags=hidden,
     )

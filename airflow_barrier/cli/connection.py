@@ -56,7 +56,7 @@ def meta_service(options: argparse.Namespace) -> Iterator[MetaService]:
     """The MetaService that :func:`database_options` name. Looking at a database makes none."""
     from airflow_barrier.metaservice.store import MetaService
 
-    with closing(MetaService(database_url(options), create=False)) as meta:
+    with closing(MetaService(database_url(options), create=False, new=False)) as meta:
         yield meta
 
 

@@ -75,14 +75,15 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
 @dataclass(frozen=True)
 class Standing:
     """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
-    read serves, and how old that is in seconds (None: nothing is committed); the jobs that have failed, oldest first;
-    and all else that is late, the longest first.
+    read serves, and how old that is in seconds (None: nothing is committed); the revision that is under way, if one is;
+    the jobs that have failed, oldest first; and all else that is late, the longest first.
     """
 
     recent: Sequence[BarrierRow]
     in_flight: Sequence[InFlight]
     readable: BarrierRow | None
     age: float | None
+    revision: int | None
     failed: Sequence[Failed]
     late: Sequence[Late]
 
@@ -119,6 +120,7 @@ class _Outlook:
     recent: Sequence[BarrierRow]
     in_flight: Sequence[InFlight]
     readable: BarrierRow | None
+    revision: int | None
     failed: Sequence[Failed]
     late: Sequence[Late]
     until: datetime | None
@@ -129,7 +131,7 @@ class _Outlook:
 
 #: By database and topology. A look at a thousand tables costs more than all else that a page asks.
 _outlooks: dict[tuple[Hashable, str], _Outlook] = {}
-_OUTLOOKS_KEPT = 1_000
+_OUTLOOKS_KEPT = 4_000
 
 
 def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[str, _Outlook]:
@@ -137,7 +139,7 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[s
     names = list(stamps)
     if not names:
         return {}
-    recent, in_flight = rows.recent(names, LOOKED_BACK), rows.in_flight(names)
+    recent, in_flight, revising = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.revising(names)
     took = {name: _took(newest) for name, newest in recent.items()}
     old: list[InFlight] = []
     until: dict[str, datetime] = {}
@@ -163,7 +165,16 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[s
         late = [_late_job(barrier, job, took[name]) for barrier, job in held]
         late += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
-        found[name] = _Outlook(stamps[name], newest, in_flight[name], readable, failed[name], late, until.get(name))
+        found[name] = _Outlook(
+            stamp=stamps[name],
+            recent=newest,
+            in_flight=in_flight[name],
+            readable=readable,
+            revision=revising.get(name),
+            failed=failed[name],
+            late=late,
+            until=until.get(name),
+        )
     return found
 
 
@@ -174,6 +185,7 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
         in_flight=outlook.in_flight,
         readable=outlook.readable,
         age=None if outlook.readable is None else (now - outlook.readable.timestamp).total_seconds(),
+        revision=outlook.revision,
         failed=outlook.failed,
         late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
     )

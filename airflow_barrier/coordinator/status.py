@@ -80,6 +80,7 @@ class TopologyStatus:
     """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
 
     ``uncommitted``: table -> the barrier that read uncommitted serves it at. All are empty before the first run.
+    ``revision``: the one that is under way, if one is.
     ``health``: the worst of what is true, which ``failed`` and ``late`` say. ``sources``: those that know how far
     behind somebody is.
     """
@@ -91,6 +92,7 @@ class TopologyStatus:
     committed_timestamp: datetime | None
     precommitted: int | None
     uncommitted: Mapping[str, int]
+    revision: int | None
     failed: tuple[Failed, ...]
     late: tuple[Late, ...]
     open: tuple[BarrierStatus, ...]
@@ -121,6 +123,7 @@ def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody
         committed_timestamp=meta.barriers.get(topology, committed).timestamp if committed else None,
         precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
+        revision=standing.revision,
         failed=tuple(standing.failed),
         late=tuple(standing.late),
         open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),

@@ -222,10 +222,8 @@ class Database:
 
     def _prepare_file(self) -> None:
         path = Path(self._url.database or "")
-        if not self._new and not path.is_file():
+        if not (self._new and self._create) and not path.is_file():
             raise self._missing()  # safety: no-empty-metaservice
-        if not self._create and not path.is_file():
-            raise ConfigurationError(f"MetaService database {self.url}: expected a file at {path}, found none")
         if not path.parent.is_dir():
             raise ConfigurationError(
                 f"MetaService database {self.url}: expected a folder {path.parent} to make the file in, found none; "

@@ -50,9 +50,8 @@ _R = TypeVar("_R")
 
 _TOPOLOGY, _VERSION, _BARRIER = schema.topology.c, schema.topology_version.c, schema.barrier.c
 _PROGRESS, _ATTEMPT = schema.table_progress.c, schema.attempt.c
-#: Of each definition, by its digest, how many tables which DAG writes, and the objective. They are small; definitions
-#: are not.
-_glances: dict[str, tuple[Mapping[str, int], float | None]] = {}
+#: Of each definition, by its digest, what :class:`Known` has of it. That is small; definitions are not.
+_glances: dict[str, tuple[Mapping[str, int], float | None, Mapping[str, str]]] = {}
 _glances_lock = threading.Lock()
 _GLANCES_KEPT = 10_000
 #: What makes one value of many names: rows are dear.
@@ -68,13 +67,14 @@ _PLACES = {
 
 class Known(NamedTuple):
     """A topology as it is declared now. ``dags``: how many of its tables each DAG writes. ``freshness``: its objective,
-    in seconds.
+    in seconds. ``names``: by DAG those of its jobs and tables, a line each, in lower case.
     """
 
     name: str
     version: int
     dags: Mapping[str, int]
     freshness: float | None
+    names: Mapping[str, str]
 
 
 class BarrierRow(NamedTuple):
@@ -317,6 +317,20 @@ class Overviews(Group):
         )
         return revision, [to_record(Barrier, row) for row in rows]
 
+    @reads
+    def revising(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
+        """Of the topologies that have one the revision that is under way."""
+        revision = schema.revision.c
+        return {
+            topology: number
+            for names in chunks(topologies)
+            for topology, number in connection.execute(
+                select(revision.topology, revision.revision).where(
+                    revision.topology.in_(names), schema.REVISION_UNDER_WAY
+                )
+            )
+        }
+
     # --- tables ---------------------------------------------------------------------------------------
 
     @reads
@@ -538,17 +552,21 @@ class Overviews(Group):
         return [to_record(DeliveryRecord, row) for row in rows]
 
 
-def _glances_of(connection: Connection, rows: Iterable[Any]) -> dict[str, tuple[Mapping[str, int], float | None]]:
+def _glances_of(
+    connection: Connection, rows: Iterable[Any]
+) -> dict[str, tuple[Mapping[str, int], float | None, Mapping[str, str]]]:
     """By digest; what nobody has asked for before is read from the definitions, one after the other."""
-    found: dict[str, tuple[Mapping[str, int], float | None]] = {}
+    found: dict[str, tuple[Mapping[str, int], float | None, Mapping[str, str]]] = {}
     for row in rows:
         glance = _glances.get(row.digest)
         if glance is None:
             counted: dict[str, int] = {}
+            names: dict[str, list[str]] = {}
             topology = load_topology(connection, row.name, row.version)
             for job in topology.jobs:
                 counted[job.owner] = counted.get(job.owner, 0) + len(job.outlets)
-            glance = counted, topology.freshness
+                names.setdefault(job.owner, []).extend([job.name, *job.outlets])
+            glance = counted, topology.freshness, {dag: "\n".join(its).lower() for dag, its in names.items()}
             with _glances_lock:
                 if len(_glances) >= _GLANCES_KEPT:
                     _glances.clear()

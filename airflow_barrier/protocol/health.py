@@ -24,6 +24,10 @@ class Health(str, Enum):
     BLOCKED = "blocked"
 
 
+#: The order in which topologies are listed.
+WORST_FIRST = (Health.BLOCKED, Health.FAILING, Health.RETRYING, Health.LATE, Health.OK, Health.EMPTY)
+
+
 def health_of(
     states: Iterable[BarrierState], again_at: Collection[datetime | None], *, late: bool, sink_fails: bool
 ) -> Health:

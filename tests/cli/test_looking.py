@@ -27,6 +27,7 @@ def test_status(deployed: Deployed) -> None:
         "committed_timestamp",
         "precommitted",
         "uncommitted",
+        "revision",
         "failed",
         "late",
         "open",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +36,8 @@ from tests.ui.by_hand import begun, opened
 from tests.ui.looking import act, cell, log_in, navigation, nothing_grave, tab, watched
 
 NAMESPACE = "paged"
+#: Connections of a test whose databases do not answer (tests/support/vault.py).
+UNANSWERED = "vault_wrong_password cannot be asked just now"
 
 
 @pytest.mark.drawn("stories of Airflow")
@@ -64,6 +67,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_address_alone_leads_there(page, counting.airflow)
             a_task_links_there(page, counting)
             a_dag_has_a_tab(page, counting.airflow, ui)
+            of_several_deployments_each_has_its_say(page, counting.airflow, ui)
             a_run_and_a_task_have_tabs(page, counting, ui)
             a_run_that_worked_for_several_barriers_lists_them(page, counting, ui)
             a_run_that_tried_nothing_has_a_tab(page, counting, ui)
@@ -338,7 +342,29 @@ def a_dag_has_a_tab(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
     expect(cell(page, "paged.events", 2)).to_be_visible()
     expect(page).to_have_url(re.compile(f"/dags/paged/plugin/{DAG_ROUTE}[?].*topology=paged"))
     page.goto(f"{airflow.url}/dags/recovery_reader/plugin/{DAG_ROUTE}")
-    expect(page.get_by_text("This DAG has no job in a topology of this deployment")).to_be_visible()
+    # that it has no job anywhere is said once all have answered
+    expect(page.get_by_text(UNANSWERED)).to_be_visible()
+    expect(page.get_by_text("This DAG has no job")).to_have_count(0)
+    expect(card).to_have_count(0)
+
+
+def of_several_deployments_each_has_its_say(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
+    """One stands first in the alphabet, and its database is not made yet; others do not answer."""
+    (airflow.folder / "a_new").mkdir()
+    extra = json.dumps({"warehouse": f"{airflow.folder}/a_new"})
+    defined = {"connection_id": "a_new", "conn_type": "barrier", "extra": extra}
+    airflow.api.post("/connections", json=defined).raise_for_status()
+    try:
+        page.goto(f"{airflow.url}/dags/paged/plugin/{DAG_ROUTE}")
+        expect(page.locator(".card").get_by_role("link", name="paged", exact=True)).to_be_visible()
+        expect(page.get_by_text(UNANSWERED)).to_be_visible()
+        nothing_grave(page, ui)
+        page.goto(f"{airflow.url}/plugin/barriers?deployment=a_new")
+        expect(page.get_by_text("Run a DAG that has a BarrierGroup once, and its topology appears")).to_be_visible()
+        expect(page.get_by_label("Deployment")).to_have_value("a_new")
+        nothing_grave(page, ui)
+    finally:
+        airflow.api.delete("/connections/a_new").raise_for_status()
 
 
 def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None:

@@ -179,12 +179,30 @@ def the_dashboard_says_what_is_blocked(page: Page, ui: Path) -> None:
     expect(page.get_by_role("heading", name="Barrier 2")).to_contain_text("BLOCKED")
 
 
+def topologies_are_found(page: Page, ui: Path) -> None:
+    """By their health, and by the name of a table."""
+    ours, wide = (page.get_by_role("link", name=name, exact=True) for name in (NAMESPACE, WIDE))
+    page.get_by_role("navigation", name="By health").get_by_role("link", name="no barrier yet").click()
+    expect(page).to_have_url(re.compile("health=empty"))
+    expect(wide).to_be_visible()
+    expect(ours).to_have_count(0)
+    nothing_grave(page, ui)
+    page.get_by_role("navigation", name="By health").get_by_role("link", name="topolog").click()
+    page.get_by_label("Filter").fill("TED.TOT")
+    expect(wide).to_have_count(0)
+    expect(ours).to_have_attribute("href", re.compile("filter=TED.TOT"))
+    page.get_by_label("Filter").fill("")
+    expect(wide).to_be_visible()
+
+
 def what_is_wrong_is_said(page: Page, counting: Counting, ui: Path) -> None:
     the_dashboard_says_what_is_blocked(page, ui)
     navigation(page).get_by_role("link", name="Barriers").click()
     card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name=NAMESPACE, exact=True))
     expect(card).to_contain_text("blocked")
-    nothing_grave(page, ui)
+    expect(page.locator(".card").first).to_have_class(re.compile("blocked"))
+    topologies_are_found(page, ui)
+    expect(card.get_by_role("link", name="revision 1 is under way")).to_be_visible()
     card.get_by_role("link", name=NAMESPACE, exact=True).click()
     expect(cell(page, TOTALS, 2)).to_have_attribute("aria-label", re.compile("blocked: somebody else wrote"))
     expect(cell(page, EVENTS, 3)).to_have_attribute("aria-label", re.compile("its newest attempt failed.*<script>"))
@@ -228,8 +246,18 @@ def ours_is_kept(page: Page, viewer: Page, counting: Counting, ui: Path) -> None
     for looking in (page, viewer):
         expect(looking.get_by_role("heading", name="Barrier 2")).to_contain_text(re.compile("COMMIT$"))
     nothing_grave(page, ui)
+    tables_are_found_by_their_states(page, counting)
     assert counting.deployment.meta.barriers.get(NAMESPACE, 2).state is BarrierState.COMMIT
     assert counting.published("totals") == counting.read_at("totals", 2) == 11
+
+
+def tables_are_found_by_their_states(page: Page, counting: Counting) -> None:
+    see(page, counting, "state=failed")
+    expect(cell(page, EVENTS, 3)).to_be_visible()
+    expect(cell(page, TOTALS, 3)).to_have_count(0)
+    page.get_by_label("Show").select_option("not done")
+    expect(cell(page, TOTALS, 3)).to_be_visible()
+    expect(page).to_have_url(re.compile("state=not[+]done"))
 
 
 def see(page: Page, counting: Counting, what: str) -> None:

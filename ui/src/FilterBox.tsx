@@ -2,8 +2,15 @@ import { useEffect, useRef, useState } from "react";
 
 const PAUSE = 250;
 
+interface Props {
+  value: string;
+  change: (value: string) => void;
+  /** What is looked into. */
+  of?: string;
+}
+
 /** Has what is typed at once; the address gets it at the next pause, since to go somewhere takes longer than a key. */
-export function FilterBox({ value, change }: { value: string; change: (value: string) => void }) {
+export function FilterBox({ value, change, of = "a name" }: Props) {
   const [text, setText] = useState(value);
   const told = useRef(value);
   const tell = useRef(change);
@@ -29,7 +36,7 @@ export function FilterBox({ value, change }: { value: string; change: (value: st
   }, [text]);
   return (
     <label>
-      Filter <input type="search" value={text} placeholder="part of a name" onChange={(event) => setText(event.target.value)} />
+      Filter <input type="search" value={text} placeholder={`part of ${of}`} onChange={(event) => setText(event.target.value)} />
     </label>
   );
 }

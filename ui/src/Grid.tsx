@@ -9,7 +9,7 @@ import { FilterBox } from "./FilterBox";
 import { Legend } from "./Legend";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
-import type { BarrierSummary, Grid as Answer, GridRow, Note } from "./model";
+import type { BarrierSummary, CellState, Grid as Answer, GridRow, Note } from "./model";
 import type { Place } from "./place";
 import { search } from "./place";
 import { Empty, Loading, Problem } from "./Told";
@@ -17,6 +17,12 @@ import { BARRIERS, CELLS, barrierSaid, cellSaid, count } from "./words";
 
 /** Tables that the API gives at once. */
 const AT_MOST = 1_000;
+const FAILED: readonly CellState[] = ["failed", "blocked"];
+/** By the word in the address: of a table that is shown, one of its cells is one of these. */
+const STATES: Record<string, readonly CellState[]> = {
+  "not done": [...FAILED, "late", "running", "waiting", "pending"],
+  failed: FAILED,
+};
 
 interface Props {
   deployment: string;
@@ -30,16 +36,22 @@ interface Props {
 export function Grid({ deployment, topology, live, place, go }: Props) {
   const { before, after } = place;
   const filter = place.filter ?? "";
+  const states = STATES[place.state ?? ""];
   // a filter looks at what was asked for
-  const tables = filter === "" ? null : AT_MOST;
+  const tables = filter === "" && states === undefined ? null : AT_MOST;
   const { answer, problem, again } = useAsked<Answer>(
     address(["deployments", deployment, "topologies", topology, "grid"], { before, after, tables }),
   );
   useChanges(live, topology, again);
   const here = { ...place, deployment, topology };
   const rows = useMemo(
-    () => answer?.rows.filter((row) => row.table.toLowerCase().includes(filter.toLowerCase())) ?? [],
-    [answer, filter],
+    () =>
+      answer?.rows.filter(
+        ({ table, job, cells }) =>
+          `${table} ${job ?? ""}`.toLowerCase().includes(filter.toLowerCase()) &&
+          (states === undefined || cells.some((cell) => states.includes(cell))),
+      ) ?? [],
+    [answer, filter, states],
   );
 
   if (answer === null) {
@@ -49,7 +61,16 @@ export function Grid({ deployment, topology, live, place, go }: Props) {
     <section aria-labelledby="barriers-grid">
       <div className="line">
         <h3 id="barriers-grid">Tables at barriers</h3>
-        <FilterBox value={filter} change={(to) => go({ ...here, filter: to }, true)} />
+        <FilterBox value={filter} change={(to) => go({ ...here, filter: to }, true)} of="a table or job" />
+        <label>
+          Show{" "}
+          <select value={states === undefined ? "" : (place.state ?? "")} onChange={(event) => go({ ...here, state: event.target.value }, true)}>
+            <option value="">all tables</option>
+            {Object.keys(STATES).map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
         <nav className="pager" aria-label="Barriers">
           {before !== null && <Link to={{ search: search({ ...here, before: null }) }}>Newest</Link>}
           {answer.before !== null && (
@@ -69,7 +90,7 @@ export function Grid({ deployment, topology, live, place, go }: Props) {
           <Table answer={answer} rows={rows} place={here} go={go} />
           {rows.length === 0 && (
             <Empty>
-              {filter ? "No table here has that in its name: change the filter." : "You may read the DAG of none of its tables."}
+              {tables !== null ? "No table here has that in its name, or is so: change the filter." : "You may read the DAG of none of its tables."}
             </Empty>
           )}
           <nav className="pager" aria-label="Tables">

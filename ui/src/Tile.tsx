@@ -7,17 +7,15 @@ import { useEvery } from "./every";
 import type { Deployments, Health, Topologies, TopologySummary } from "./model";
 import { search } from "./place";
 import { STYLE } from "./style";
+import { Unanswered } from "./Told";
 import { HealthMark } from "./Topologies";
 import { Trouble } from "./Trouble";
-import { count } from "./words";
+import { count, total } from "./words";
 
 /** No stream here: browsers have few connections, and everybody's first page would take one. */
 const EVERY = 30_000;
-/** As many as the API tells at once. */
-const LOOKED_AT = 200;
 const SHOWN = 5;
-/** The worst first. */
-const ILL: readonly Health[] = ["blocked", "failing", "retrying", "late"];
+const WELL: readonly Health[] = ["ok", "empty"];
 const PAGE = "/plugin/barriers";
 
 /** What Airflow's dashboard says of barriers: a line per deployment, and what is not well. */
@@ -33,6 +31,7 @@ export function Tile() {
         <Link to={PAGE}>Barriers</Link>
       </h3>
       {asked.problem && <p className="warn">{asked.problem.message}</p>}
+      {asked.answer && <Unanswered deployments={asked.answer.failed} />}
       {all.map(({ deployment }) => (
         <OfDeployment key={deployment} deployment={deployment} named={all.length > 1} />
       ))}
@@ -41,26 +40,28 @@ export function Tile() {
 }
 
 function OfDeployment({ deployment, named }: { deployment: string; named: boolean }) {
-  const asked = useAsked<Topologies>(address(["deployments", deployment, "topologies"], { limit: LOOKED_AT }));
+  const asked = useAsked<Topologies>(address(["deployments", deployment, "topologies"], { limit: SHOWN }));
   useEvery(asked, EVERY);
   const { answer, problem } = asked;
-  const found = answer?.topologies ?? [];
-  const ill = ILL.flatMap((health) => found.filter((each) => each.health === health));
-  const all = `${answer?.after == null ? "" : "the first "}${count(found.length, "topology", "topologies")}`;
+  // they come first
+  const shown = answer?.topologies.filter(({ health }) => !WELL.includes(health)) ?? [];
+  const { ok = 0, empty = 0, ...others } = answer?.counts ?? {};
+  const ill = total(others);
+  const all = count(ill + ok + empty, "topology", "topologies");
   return (
     <>
       {problem && <p className="warn">{problem.message}</p>}
       {answer && (
         <p>
           {named && <b>{deployment}: </b>}
-          {ill.length === 0 ? `Of ${all}, all are well.` : `Of ${all}, ${ill.length} ${ill.length === 1 ? "is" : "are"} not well:`}
+          {ill === 0 ? `Of ${all}, all are well.` : `Of ${all}, ${ill} ${ill === 1 ? "is" : "are"} not well:`}
         </p>
       )}
       <ul>
-        {ill.slice(0, SHOWN).map((each) => (
+        {shown.map((each) => (
           <Ill key={each.topology} deployment={deployment} topology={each} />
         ))}
-        {ill.length > SHOWN && <li className="dim">And {ill.length - SHOWN} more.</li>}
+        {ill > shown.length && <li className="dim">And {ill - shown.length} more.</li>}
       </ul>
     </>
   );

@@ -12,6 +12,15 @@ export function Problem({ problem, again }: { problem: Refused; again: () => voi
   );
 }
 
+/** Deployments that have no answer, beside those that have. */
+export function Unanswered({ deployments }: { deployments: string[] }) {
+  return deployments.length > 0 ? (
+    <p className="warn" role="alert">
+      {deployments.join(", ")} cannot be asked just now; the log of Airflow's API server says why.
+    </p>
+  ) : null;
+}
+
 export function Empty({ children }: { children: ReactNode }) {
   return <p className="sentence">{children}</p>;
 }

@@ -6,7 +6,7 @@ import { Grid } from "./Grid";
 import { useChanges } from "./LiveMark";
 import type { Sink, Topology as Answer } from "./model";
 import { Hidden, Loading, Problem } from "./Told";
-import { HealthMark } from "./Topologies";
+import { HealthMark, UnderWay } from "./Topologies";
 import { Trouble } from "./Trouble";
 import type { ViewProps } from "./View";
 
@@ -66,6 +66,14 @@ function Facts({ deployment, topology }: { deployment: string; topology: Answer 
             </span>
           </dd>
         </div>
+        {topology.revision !== null && (
+          <div>
+            <dt>Computed again</dt>
+            <dd>
+              <UnderWay deployment={deployment} topology={topology} />
+            </dd>
+          </div>
+        )}
         {sinks.length > 0 && (
           <div>
             <dt>Deliveries</dt>

@@ -18,6 +18,8 @@ export type CellState =
 
 export interface Deployments {
   deployments: { deployment: string }[];
+  /** Those that cannot be asked just now. */
+  failed: string[];
 }
 
 /** What who asks may do now, and what will happen then. */
@@ -91,6 +93,8 @@ export interface TopologySummary {
   health: Health;
   readable: BarrierSummary | null;
   objective: number | null;
+  /** The one that is under way. */
+  revision: number | null;
   open: number;
   recent: BarrierSummary[];
   failed: Failed[];
@@ -118,6 +122,7 @@ export interface RunBarrier {
 
 export interface Topologies {
   topologies: TopologySummary[];
+  counts: Partial<Record<Health, number>>;
   after: string | null;
 }
 

@@ -20,12 +20,17 @@ export interface Place {
   before: string | null;
   /** The grid's rows begin behind this table. */
   after: string | null;
-  /** Only tables whose names hold this. */
+  /** Only topologies, or tables, whose names hold this, or that have something whose name does. */
   filter: string | null;
+  /** Only topologies whose health is this. */
+  health: string | null;
+  /** Only tables that are so at one of the grid's barriers. */
+  state: string | null;
 }
 
 const NAMES = [
   "deployment", "topology", "view", "revision", "barrier", "window", "table", "before", "after", "filter",
+  "health", "state",
 ] as const;
 
 export function search(place: Partial<Place>): string {

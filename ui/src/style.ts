@@ -51,6 +51,8 @@ export const STYLE = `
 .barriers .live.live span{color:${color("green", "fg")}}
 .barriers .live.reconnecting{color:${color("orange", "fg")}}
 .barriers .pill{display:inline-block;padding:1px 10px;border-radius:99px;font-weight:600;font-size:13px;white-space:nowrap;${soft("gray")}}
+.barriers a.pill{text-decoration:none}
+.barriers a.pill[aria-current]{outline:2px solid var(--mark)}
 .barriers .pill.ok{${soft("green")}}
 .barriers .pill.late,.barriers .pill.retrying{${soft("orange")}}
 .barriers .pill.failing,.barriers .pill.blocked{${soft("red")}}

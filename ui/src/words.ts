@@ -78,6 +78,10 @@ export function worstFirst(late: Late[]): Late[] {
   return [...late].sort((one, other) => Date.parse(one.since) - Date.parse(other.since));
 }
 
+export function total(counts: Partial<Record<Health, number>>): number {
+  return Object.values(counts).reduce((sum, each) => sum + each, 0);
+}
+
 export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }

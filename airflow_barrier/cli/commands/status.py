@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.commands.sink import show_sinks
 from airflow_barrier.cli.connection import credentials, database_options, meta_service
-from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
+from airflow_barrier.protocol.errors import MetaServiceMissingError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from airflow_barrier.coordinator.status import BarrierStatus, SourceStatus, TopologyStatus
+    from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.sources.port import Lag
 
 
@@ -29,16 +31,29 @@ def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.status import status
 
     with meta_service(options) as meta:
-        names = [options.topology] if options.topology else meta.topologies.names()
+        names = [options.topology] if options.topology else _names(meta)
         found = [status(meta, name, credentials(options)) for name in names]
     answer(options, found, show_status)
     return DONE
 
 
+def _names(meta: MetaService) -> list[str]:
+    """None where the MetaService is not made yet, which is no fault."""
+    try:
+        return meta.topologies.names()
+    except MetaServiceMissingError as error:
+        say(str(error))
+        return []
+
+
 def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
     """Print them, one after the other."""
     if not topologies:
-        line(console, "No topology is registered yet: the first run of a DAG with a BarrierGroup does it.")
+        line(
+            console,
+            "No topology is registered yet: run a DAG that has a BarrierGroup once. airflow-barrier doctor checks the "
+            "connection.",
+        )
     for one in topologies:
         console.print(f"[bold]{one.topology}[/bold] (version {one.version}): {one.health.value}")
         for failed in one.failed:
