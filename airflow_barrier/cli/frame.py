@@ -17,6 +17,8 @@ DONE = 0
 REFUSED = 1
 #: Wrong usage; argparse's own number.
 USAGE = 2
+#: Of `status --check` only: something is late, or failed and is tried again. Nobody has to do anything yet.
+LATE = 3
 #: The same call can succeed later: EX_TEMPFAIL of BSD's sysexits.h, which mailers and schedulers go by.
 TRY_AGAIN = 75
 _INTERRUPTED = 130  # as a shell says it of a program that was interrupted, ...

@@ -20,6 +20,7 @@ exit codes:
   0   done
   1   refused or failed: the reason is on standard error
   2   wrong usage
+  3   late, or to be tried again: of `status --check` only, which has 1 for blocked and failing
   75  something does not answer just now, is busy or not so far: the same call can succeed later"""
 
 

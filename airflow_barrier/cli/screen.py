@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 
 #: Wider than any row: what is piped is never broken into lines, nor cut.
 _UNBOUNDED = 1_000_000
+#: Characters of free text that are shown beside other things: as many as the error of a task has.
+_LONGEST = 300
 _COLOURS = {
     "OPEN": "yellow",
     "STAGING": "yellow",
@@ -130,7 +132,20 @@ def state_of(state: BarrierState | RevisionState) -> Text:
     """A barrier's or a revision's state, in its colour."""
     from rich.text import Text
 
-    return Text(state.value, _COLOURS.get(state.value, "white"))
+    return Text(state.value, colour_of(state))
+
+
+def colour_of(state: BarrierState | RevisionState) -> str:
+    return _COLOURS.get(state.value, "white")
+
+
+def shortened(text: str) -> str:
+    """Free text, an error say, that stands beside other things.
+
+    >>> len(shortened("no" * 1_000))
+    301
+    """
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def line(console: Console, text: str, style: str = "") -> None:

@@ -79,12 +79,19 @@ def test_a_job_that_has_failed_for_good(shop: World, asking: Asking) -> None:
     assert (other["health"], other["failed"]) == ("ok", []), "another DAG's error is not told"
     found = status(shop.meta, "shop")
     assert (found.health, [each.summary for each in found.failed]) == (Health.FAILING, [failed["summary"]])
-    console = Console(file=StringIO(), width=200)
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
     show_status([found], console)
-    said = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert said[0] == f"shop (version {found.version}): failing"
+    assert isinstance(console.file, StringIO)
+    said = console.file.getvalue().splitlines()
+    assert said[0] == f"shop (version {found.version}): failing · readers have the baseline"
     assert said[1].startswith(f"  {failed['summary']}, at ")
-    assert said[1].endswith(" UTC: ValueError: no")
+    assert said[1].endswith(" UTC")
+    assert said[2] == "    ValueError: no"
+    assert said[-3:] == [
+        f"  barrier 1 of {found.open[0].barrier.timestamp:%Y-%m-%d %H:%M:%S} UTC is OPEN, 0 of 4 tables staged",
+        "    load: failed, 3 of 3",
+        "    2 more jobs wait for these",
+    ]
     # once a person has cleared it, it is at work
     begun(shop, generation="g2")
     told = asking.told("shop")

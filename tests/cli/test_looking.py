@@ -25,10 +25,13 @@ def test_status(deployed: Deployed) -> None:
         "health",
         "committed",
         "committed_timestamp",
+        "age",
+        "objective",
         "precommitted",
         "uncommitted",
         "failed",
         "late",
+        "revision",
         "open",
         "sources",
         "sinks",
@@ -42,6 +45,11 @@ def test_status(deployed: Deployed) -> None:
         ("amount", None),
         ("load", "PROCESSED"),
         ("price", "RUNNING"),
+    ]
+    assert [(job["job"], job["done"], job["waits_for"]) for job in told["open"][1]["jobs"]] == [
+        ("amount", False, ["load", "amount at barrier 3"]),
+        ("load", False, []),
+        ("price", False, ["load", "price at barrier 3"]),
     ]
 
 
@@ -235,11 +243,13 @@ def test_keys_are_promised(record: type, keys: str) -> None:
 def test_text_says_the_same(deployed: Deployed) -> None:
     said = run("status").out
     for text in (
-        "repeatable read:  barrier 2 (2026-01-07 00:00:00 UTC)\n",
+        " · readers have barrier 2 of 2026-01-07 00:00:00 UTC, ",
+        "repeatable read:  barrier 2\n",
         "read committed:   barrier 2\n",
         "read uncommitted: each table at its own, from barrier 2 to barrier 3\n",
         "1 of 3 tables",
-        "price: running",
+        "\n    price: running\n",
+        "\n    load: not started\n    2 more jobs wait for these or for barrier 3\n",
     ):
         assert text in said
     listed = run("barrier", "list", "shopping").out.splitlines()
