@@ -60,7 +60,12 @@ class Group:
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fills paragraphs to the terminal's width, and leaves those alone that have lines set in, such as examples."""
+    """Fills paragraphs to the terminal's width, and leaves those alone that have lines set in, such as examples. What a
+    person puts in stands in capitals, as it does in options.
+    """
+
+    def _get_default_metavar_for_positional(self, action: argparse.Action) -> str:
+        return action.dest.upper()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(

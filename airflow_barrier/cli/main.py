@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from airflow_barrier.cli.commands import COMMANDS
 from airflow_barrier.cli.connection import HELP
-from airflow_barrier.cli.frame import Formatter, add_to, execute
+from airflow_barrier.cli.frame import USAGE, Formatter, add_to, execute
+from airflow_barrier.provider import DISTRIBUTION
 
 DESCRIPTION = "Timestamp barriers: what is committed, what is open, and what waits for whom."
 EPILOG = f"""\
@@ -32,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # what Airflow says as it reads DAG files is no answer of ours
     os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", "airflow.dag_processing=WARNING py.warnings=ERROR")
-    options = parser().parse_args(arguments)
+    root = parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        root.exit(USAGE, root.format_help())
+    options = root.parse_args(arguments)
     return execute(options.command, options)
 
 
@@ -43,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=Formatter,
     )
+    root.add_argument("--version", action="version", version=f"%(prog)s {version(DISTRIBUTION)}")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for entry in COMMANDS:
         add_to(commands, entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
@@ -89,12 +90,21 @@ def plain(value: Any) -> Any:
 
 
 def make_console(out: TextIO) -> Console:
-    """What is not a terminal gets no colours, and lines as long as they are."""
+    """What is not a terminal gets no colours, and lines as long as what they say."""
     from rich.console import Console
 
     class Ours(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process, as if something had failed
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            if self.is_terminal:
+                super().print(*objects, **options)
+                return
+            with self.capture() as printed:
+                super().print(*objects, **options)
+            # rows are filled up to the longest of all
+            self.file.write(re.sub(" +$", "", printed.get(), flags=re.MULTILINE))
 
     console = Ours(file=out, highlight=False)
     return console if console.is_terminal else Ours(file=out, highlight=False, width=_UNBOUNDED)

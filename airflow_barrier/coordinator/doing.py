@@ -27,10 +27,11 @@ def words_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool, wa
         return f"waits for the next run of DAG {dag}" if member else "not started"
     if attempt.state is AttemptState.REQUESTED:
         return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
-    return _failed(attempt) if attempt.state is AttemptState.ABORTED else str(attempt.state.value).lower()
+    if attempt.state is AttemptState.ABORTED and attempt.tried is not None:
+        return f"{'failed' if attempt.again_at is None else 'retrying'}, {attempt.tried} of {attempt.tries}"
+    return state_said(attempt.state)
 
 
-def _failed(attempt: Attempt | AttemptRow) -> str:
-    if attempt.tried is None:
-        return "failed"
-    return f"{'failed' if attempt.again_at is None else 'retrying'}, {attempt.tried} of {attempt.tries}"
+def state_said(state: AttemptState) -> str:
+    """An attempt's state as people are told it, also on the page: *aborted* is what is done to a barrier."""
+    return "failed" if state is AttemptState.ABORTED else str(state.value).lower()

@@ -75,8 +75,13 @@ def test_a_job_that_has_failed_for_good(shop: World, asking: Asking) -> None:
     }
     (listed,) = asking.get("/prod/topologies").json()["topologies"]
     assert (listed["health"], listed["failed"]) == ("failing", [failed])
-    other = asking.told("shop", asking.may_read("analyst", "crm"))
-    assert (other["health"], other["failed"]) == ("ok", []), "another DAG's error is not told"
+    detail = asking.told("shop/barriers/1")
+    assert (detail["health"], detail["failed"], detail["late"]) == ("failing", [failed], [])
+    assert [each["task"] for each in detail["attempts"]] == [failed["task"]]
+    analyst = asking.may_read("analyst", "crm")
+    for path in ("shop", "shop/barriers/1"):
+        other = asking.told(path, analyst)
+        assert (other["health"], other["failed"]) == ("ok", []), "another DAG's error is not told"
     found = status(shop.meta, "shop")
     assert (found.health, [each.summary for each in found.failed]) == (Health.FAILING, [failed["summary"]])
     console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
@@ -96,6 +101,15 @@ def test_a_job_that_has_failed_for_good(shop: World, asking: Asking) -> None:
     begun(shop, generation="g2")
     told = asking.told("shop")
     assert (told["health"], told["failed"]) == ("ok", [])
+
+
+def test_the_task_of_another_dag_is_not_told(shop: World, asking: Asking) -> None:
+    """It may have asked while the job was its own."""
+    shop.start(1, "load", "g1", "crm/manual__1/load/-1")
+    (attempt,) = asking.told("shop/barriers/1", asking.may_read("reader", "shop"))["attempts"]
+    assert (attempt["job"], attempt["task"]) == ("load", None)
+    (attempt,) = asking.told("shop/barriers/1")["attempts"]
+    assert attempt["task"]["dag_id"] == "crm"
 
 
 def test_a_job_that_is_tried_again(shop: World, asking: Asking) -> None:

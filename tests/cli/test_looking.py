@@ -269,6 +269,7 @@ def test_what_is_piped_is_plain_and_whole(deployed: Deployed, monkeypatch: pytes
         said = run(*command)
         assert "\x1b" not in said.out
         assert "…" not in said.out
+        assert not [line for line in said.out.splitlines() if line != line.rstrip()], "nothing is filled up with blanks"
     for table, one in deployed.meta.answers.resolve("shopping", Level.REPEATABLE_READ).tables.items():
         (line,) = (line for line in said.out.splitlines() if line.startswith(f"{table} "))
         assert line.split() == [table, str(one.snapshot_id), "2", "barrier_shopping_b2_r0"]

@@ -102,7 +102,7 @@ function Card({ deployment, topology }: { deployment: string; topology: Topology
   );
 }
 
-export function HealthMark({ topology }: { topology: TopologySummary }) {
+export function HealthMark({ topology }: { topology: Pick<TopologySummary, "health"> }) {
   const { mark, word } = HEALTH[topology.health];
   return (
     <span className={`pill ${topology.health}`}>

@@ -188,6 +188,7 @@ export interface Attempt {
   ended_at: string | null;
   waits_for: string[];
   reason: string | null;
+  task: Task | null;
 }
 
 export interface TableAtBarrier {
@@ -225,6 +226,9 @@ export interface BarrierDetail extends BarrierSummary {
   expiring_at: string | null;
   dag_id: string | null;
   run_id: string | null;
+  health: Health;
+  failed: Failed[];
+  late: Late[];
   tables: TableAtBarrier[];
   attempts: Attempt[];
   cuts: Cut[];
