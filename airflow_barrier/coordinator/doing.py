@@ -21,7 +21,7 @@ def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) 
 
 def words_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool, waits_for: Sequence[str] = ()) -> str:
     """The same without the error. ``waits_for``: the jobs whose tables it needs and that have not brought them."""
-    if waits_for and (attempt is None or attempt.state is AttemptState.REQUESTED):
+    if waits_for:
         return f"waits for {', '.join(waits_for)}"
     if attempt is None:
         return f"waits for the next run of DAG {dag}" if member else "not started"

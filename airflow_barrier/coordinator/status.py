@@ -20,7 +20,7 @@ from airflow_barrier.protocol.health import Health, health_of
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
 from airflow_barrier.protocol.revisions import Revision
-from airflow_barrier.protocol.states import TableState
+from airflow_barrier.protocol.states import AttemptState, TableState
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
@@ -36,7 +36,7 @@ class JobStatus:
 
     ``dag`` runs the job. ``member``: that is another DAG than the one that opened the barrier. ``done``: the barrier
     has all of its tables. ``waits_for``: the jobs whose tables it needs and that have not brought them, at this barrier
-    or, named so, at the one before.
+    or, named so, at the one before; none once it has begun.
     """
 
     job: str
@@ -226,13 +226,17 @@ def _barrier_status(meta: MetaService, barrier: Barrier, before: BarrierStatus |
             job.owner,
             member=job.owner != barrier.run.dag_id,
             done=found.pending.isdisjoint(job.outlets),
-            waits_for=_waits_for(topology, job, found, before),
+            waits_for=() if _has_begun(newest.get(job.name)) else _waits_for(topology, job, found, before),
         )
         for job in topology.jobs
         # what nobody asked for at a maintenance barrier nobody has to do
         if job.name in newest or not barrier.is_maintenance
     )
     return replace(found, jobs=tuple(jobs))
+
+
+def _has_begun(attempt: Attempt | None) -> bool:
+    return attempt is not None and attempt.state is not AttemptState.REQUESTED
 
 
 def _waits_for(topology: Topology, job: Job, at: BarrierStatus, before: BarrierStatus | None) -> tuple[str, ...]:

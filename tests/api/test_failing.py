@@ -180,3 +180,16 @@ def test_whoever_is_told_of_failures_is_told_once(shop: World) -> None:
     assert signals(shop.meta, "shop", after, after + timedelta(minutes=5)) == ()
     begun(shop, generation="g2")
     assert signals(shop.meta, "shop", before, after) == (), "somebody has seen to it"
+
+
+def test_a_job_that_has_begun_waits_for_nobody(shop: World) -> None:
+    """What it read may be cleared since: that it has failed says more."""
+    shop.process(1, "load")
+    shop.meta.attempts.abort(shop.start(1, "ratio").attempt_id, "no", "test")
+    shop.request(1, "load", "g2")
+    (barrier,) = status(shop.meta, "shop").open
+    assert {job.job: (job.waits_for, job.summary) for job in barrier.jobs} == {
+        "load": ((), "requested"),
+        "ratio": ((), "failed"),
+        "rank": (("ratio",), "waits for ratio"),
+    }

@@ -110,14 +110,13 @@ def _show_barrier(one: BarrierStatus, open_now: Collection[int | None], console:
     if barrier.reason:
         line(console, f"    {barrier.reason}")
     missing = [job for job in one.jobs if not job.done]
-    waiting = [job for job in missing if job.waits_for]
-    folded = waiting if len(waiting) > 1 else []
-    shown = [job for job in missing if job not in folded]
+    waiting = sum(bool(job.waits_for) for job in missing)
+    shown = [job for job in missing if not job.waits_for] if waiting > 1 else missing
     for job in shown:
         line(console, f"    {job.job}: {job.summary}")
-    if folded:
+    if waiting > 1:
         before = [f"barrier {barrier.predecessor}"] if barrier.predecessor in open_now else []
-        count, awaited = f"{len(folded)}{' more' if shown else ''}", [*(["these"] if shown else []), *before]
+        count, awaited = f"{waiting}{' more' if shown else ''}", [*(["these"] if shown else []), *before]
         line(console, f"    {count} jobs wait for {' or for '.join(awaited)}")
 
 
