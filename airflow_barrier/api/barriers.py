@@ -12,9 +12,11 @@ from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
 from airflow_barrier.api.cells import Cell, States, cell_of, seen_tables, states_at
 from airflow_barrier.api.sight import Sight, SightDep, owners
-from airflow_barrier.api.summaries import barrier_of
+from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, task_of
+from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
 from airflow_barrier.protocol.deliveries import DeliveryRecord
+from airflow_barrier.protocol.health import health_of
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import NO_RUN, Barrier, Cut
 from airflow_barrier.protocol.topology import Job
@@ -67,18 +69,22 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     sources = {source.name for job in seen_jobs.values() for source in job.externals}
     sinks = [each.name for each in meta.deliveries.of(sight.name) if sight.sees(each.owner)]
 
-    def look(rows: Overviews) -> tuple[States, list[TableAt], list[AttemptRow], list[DeliveryRecord]]:
+    def look(rows: Overviews) -> tuple[States, Standing, list[TableAt], list[AttemptRow], list[DeliveryRecord]]:
         tables, attempts = rows.tables_at(sight.name, barrier_id), rows.attempts(sight.name, barrier_id)
         states = states_at(rows, sight.name, barrier_id, tables, attempts)
-        return states, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
+        standing = standings(rows, {sight.name: None})[sight.name]
+        return states, standing, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
 
-    states, progress, attempts, deliveries = meta.overviews.together(look)
+    states, standing, progress, attempts, deliveries = meta.overviews.together(look)
     actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
     rows = {row.table: row for row in progress}
     cuts = meta.cuts.of(sight.name, barrier_id, items_of=())
     run = found.run if found.run != NO_RUN and sight.sees(found.run.dag_id) else None
     whole = sight.sees_all(owners(topology.jobs))
+    dags = owners(seen_jobs.values())
+    failed = failed_of((each for each in standing.failed if each.barrier_id == barrier_id), dags)
+    late = late_of((each for each in standing.late if each.barrier_id == barrier_id), dags)
     return models.BarrierDetail(
         **dict(barrier_of(found, whole=whole)),
         topology=sight.name,
@@ -87,6 +93,9 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         expiring_at=found.expiring_at,
         dag_id=None if run is None else run.dag_id,
         run_id=None if run is None else run.run_id,
+        health=health_of([found.state], [each.again_at for each in failed], late=bool(late), sink_fails=False),
+        failed=failed,
+        late=late,
         tables=[
             _table(sight, cell_of(sight, states, found, table, job), rows.get(table))
             for table, job in sorted(column.items())
@@ -126,6 +135,7 @@ def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarri
 
 
 def _attempt(sight: Sight, attempt: AttemptRow, job: Job, tables: Collection[str]) -> models.Attempt:
+    task = task_of(attempt.request_key)
     return models.Attempt(
         attempt_id=attempt.attempt_id,
         job=job.name,
@@ -138,6 +148,7 @@ def _attempt(sight: Sight, attempt: AttemptRow, job: Job, tables: Collection[str
         ended_at=attempt.ended_at,
         waits_for=sight.waits(attempt, tables),
         reason=sight.reason(attempt),
+        task=task if task is not None and sight.sees(task.dag_id) else None,
     )
 
 

@@ -242,6 +242,8 @@ class Grid(Model):
 
 
 class Attempt(Model):
+    """``task``: who asked for it, if that was a task."""
+
     attempt_id: int
     job: str
     dag: str
@@ -253,6 +255,7 @@ class Attempt(Model):
     ended_at: datetime | None
     waits_for: list[str]
     reason: str | None
+    task: Task | None
 
 
 class TableAtBarrier(Model):
@@ -290,7 +293,8 @@ class Delivery(Model):
 
 class BarrierDetail(BarrierSummary):
     """``tag``: by what engines read it. ``opening``: where its timestamp came from, and which run opened it.
-    ``expiring_at``: since when it cannot be read any more.
+    ``expiring_at``: since when it cannot be read any more. ``health``, ``failed``, ``late``: what a topology's say, of
+    this barrier.
     """
 
     topology: str
@@ -299,6 +303,9 @@ class BarrierDetail(BarrierSummary):
     expiring_at: datetime | None
     dag_id: str | None
     run_id: str | None
+    health: Health
+    failed: list[Failed]
+    late: list[Late]
     tables: list[TableAtBarrier]
     attempts: list[Attempt]
     cuts: list[Cut]

@@ -61,15 +61,15 @@ def failed_of(found: Iterable[Failed], dags: Collection[str]) -> list[models.Fai
             holds_up=failed.holds_up,
             summary=failed.summary,
             reason=failed.reason,
-            task=_task_of(failed.request_key),
+            task=task_of(failed.request_key),
         )
         for failed in found
         if failed.dag in dags
     ]
 
 
-def _task_of(request_key: str) -> models.Task | None:
-    """None: it was asked for by somebody who is no task."""
+def task_of(request_key: str) -> models.Task | None:
+    """The task that asks for an attempt; None: it was asked for by somebody who is no task."""
     dag_id, _, rest = request_key.partition("/")
     run_id, *ends = rest.rsplit("/", 2)  # a run's id may hold anything
     if len(ends) < 2 or not ends[1].removeprefix("-").isdecimal():

@@ -17,6 +17,8 @@ DONE = 0
 REFUSED = 1
 #: Wrong usage; argparse's own number.
 USAGE = 2
+#: Of `status --check` only: something is late, or failed and is tried again. Nobody has to do anything yet.
+LATE = 3
 #: The same call can succeed later: EX_TEMPFAIL of BSD's sysexits.h, which mailers and schedulers go by.
 TRY_AGAIN = 75
 _INTERRUPTED = 130  # as a shell says it of a program that was interrupted, ...
@@ -58,7 +60,12 @@ class Group:
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fills paragraphs to the terminal's width, and leaves those alone that have lines set in, such as examples."""
+    """Fills paragraphs to the terminal's width, and leaves those alone that have lines set in, such as examples. What a
+    person puts in stands in capitals, as it does in options.
+    """
+
+    def _get_default_metavar_for_positional(self, action: argparse.Action) -> str:
+        return action.dest.upper()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from airflow_barrier.cli.commands import COMMANDS
 from airflow_barrier.cli.connection import HELP
-from airflow_barrier.cli.frame import Formatter, add_to, execute
+from airflow_barrier.cli.frame import USAGE, Formatter, add_to, execute
+from airflow_barrier.provider import DISTRIBUTION
 
 DESCRIPTION = "Timestamp barriers: what is committed, what is open, and what waits for whom."
 EPILOG = f"""\
@@ -20,6 +23,7 @@ exit codes:
   0   done
   1   refused or failed: the reason is on standard error
   2   wrong usage
+  3   late, or to be tried again: of `status --check` only, which has 1 for blocked and failing
   75  something does not answer just now, is busy or not so far: the same call can succeed later"""
 
 
@@ -31,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # what Airflow says as it reads DAG files is no answer of ours
     os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", "airflow.dag_processing=WARNING py.warnings=ERROR")
-    options = parser().parse_args(arguments)
+    root = parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        root.exit(USAGE, root.format_help())
+    options = root.parse_args(arguments)
     return execute(options.command, options)
 
 
@@ -42,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=Formatter,
     )
+    root.add_argument("--version", action="version", version=f"%(prog)s {version(DISTRIBUTION)}")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for entry in COMMANDS:
         add_to(commands, entry)

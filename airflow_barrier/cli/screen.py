@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
@@ -25,6 +26,8 @@ _T = TypeVar("_T")
 
 #: Wider than any row: what is piped is never broken into lines, nor cut.
 _UNBOUNDED = 1_000_000
+#: Characters of free text that are shown beside other things: as many as the error of a task has.
+_LONGEST = 300
 _COLOURS = {
     "OPEN": "yellow",
     "STAGING": "yellow",
@@ -87,12 +90,21 @@ def plain(value: Any) -> Any:
 
 
 def make_console(out: TextIO) -> Console:
-    """What is not a terminal gets no colours, and lines as long as they are."""
+    """What is not a terminal gets no colours, and lines as long as what they say."""
     from rich.console import Console
 
     class Ours(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process, as if something had failed
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            if self.is_terminal:
+                super().print(*objects, **options)
+                return
+            with self.capture() as printed:
+                super().print(*objects, **options)
+            # rows are filled up to the longest of all
+            self.file.write(re.sub(" +$", "", printed.get(), flags=re.MULTILINE))
 
     console = Ours(file=out, highlight=False)
     return console if console.is_terminal else Ours(file=out, highlight=False, width=_UNBOUNDED)
@@ -130,7 +142,20 @@ def state_of(state: BarrierState | RevisionState) -> Text:
     """A barrier's or a revision's state, in its colour."""
     from rich.text import Text
 
-    return Text(state.value, _COLOURS.get(state.value, "white"))
+    return Text(state.value, colour_of(state))
+
+
+def colour_of(state: BarrierState | RevisionState) -> str:
+    return _COLOURS.get(state.value, "white")
+
+
+def shortened(text: str) -> str:
+    """Free text, an error say, that stands beside other things.
+
+    >>> len(shortened("no" * 1_000))
+    301
+    """
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def line(console: Console, text: str, style: str = "") -> None:

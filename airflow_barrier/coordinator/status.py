@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from airflow_barrier.coordinator.cuts import said
 from airflow_barrier.coordinator.deployment import CredentialsOf, entered, nobody_gets_in
-from airflow_barrier.coordinator.doing import summary_of
+from airflow_barrier.coordinator.doing import words_of
 from airflow_barrier.coordinator.failing import Failed
 from airflow_barrier.coordinator.lateness import Late, Standing, standings
 from airflow_barrier.metaservice.overviews import Overviews
@@ -19,7 +19,9 @@ from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.health import Health, health_of
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.states import AttemptState, TableState
+from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import Lag
@@ -32,18 +34,22 @@ _AT_ONCE = 16
 class JobStatus:
     """The newest attempt of a job at a barrier, if it was asked for at all.
 
-    ``dag`` runs the job. ``member``: that is another DAG than the one that opened the barrier.
+    ``dag`` runs the job. ``member``: that is another DAG than the one that opened the barrier. ``done``: the barrier
+    has all of its tables. ``waits_for``: the jobs whose tables it needs and that have not brought them, at this barrier
+    or, named so, at the one before; none once it has begun.
     """
 
     job: str
     attempt: Attempt | None
     dag: str
-    member: bool = False
+    member: bool
+    done: bool
+    waits_for: tuple[str, ...]
 
     @property
     def summary(self) -> str:
         """What the job is doing, in a few words."""
-        return summary_of(self.attempt, self.dag, member=self.member)
+        return words_of(self.attempt, self.dag, member=self.member, waits_for=self.waits_for)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,11 @@ class BarrierStatus:
     barrier: Barrier
     tables: tuple[TableProgress, ...]
     jobs: tuple[JobStatus, ...]
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """The tables that are not staged yet."""
+        return frozenset(each.table for each in self.tables if each.state is TableState.PENDING)
 
 
 @dataclass(frozen=True)
@@ -79,8 +90,9 @@ class SourceStatus:
 class TopologyStatus:
     """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
 
+    ``age``: of what repeatable read serves, in seconds; ``objective``: how old that may be.
     ``uncommitted``: table -> the barrier that read uncommitted serves it at. All are empty before the first run.
-    ``revision``: the one that is under way, if one is.
+    ``revision``: the one that is under way.
     ``health``: the worst of what is true, which ``failed`` and ``late`` say. ``sources``: those that know how far
     behind somebody is.
     """
@@ -90,11 +102,13 @@ class TopologyStatus:
     health: Health
     committed: int | None
     committed_timestamp: datetime | None
+    age: float | None
+    objective: float | None
     precommitted: int | None
     uncommitted: Mapping[str, int]
-    revision: int | None
     failed: tuple[Failed, ...]
     late: tuple[Late, ...]
+    revision: Revision | None
     open: tuple[BarrierStatus, ...]
     sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkStatus, ...]
@@ -121,12 +135,14 @@ def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody
         ),
         committed=committed,
         committed_timestamp=meta.barriers.get(topology, committed).timestamp if committed else None,
+        age=standing.age,
+        objective=freshness,
         precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
-        revision=standing.revision,
         failed=tuple(standing.failed),
         late=tuple(standing.late),
-        open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),
+        revision=meta.revisions.under_way(topology),
+        open=_open(meta, topology),
         sources=source_statuses(meta, topology, credentials),
         sinks=sinks,
     )
@@ -190,19 +206,42 @@ def sink_statuses(meta: MetaService, topology: str) -> tuple[SinkStatus, ...]:
     return tuple(SinkStatus(sink, *lags[sink.name]) for sink in meta.deliveries.of(topology))
 
 
-def job_status(barrier: Barrier, job: Job, attempt: Attempt | None) -> JobStatus:
-    """``attempt``: the newest one of ``job`` at ``barrier``."""
-    return JobStatus(job.name, attempt, job.owner, member=job.owner != barrier.run.dag_id)
+def _open(meta: MetaService, topology: str) -> tuple[BarrierStatus, ...]:
+    """How far each barrier is that is neither committed nor aborted, the oldest first."""
+    found: dict[int, BarrierStatus] = {}
+    for barrier in meta.barriers.uncommitted(topology):
+        # where the one before is not among them, all of its tables are there
+        found[barrier.barrier_id] = _barrier_status(meta, barrier, found.get(barrier.predecessor or 0))
+    return tuple(found.values())
 
 
-def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
-    """How far one barrier is."""
+def _barrier_status(meta: MetaService, barrier: Barrier, before: BarrierStatus | None) -> BarrierStatus:
     newest = {attempt.job: attempt for attempt in meta.attempts.of(barrier.topology, barrier.barrier_id)}
-    jobs = meta.topologies.get(barrier.topology, barrier.topology_version).jobs
-    statuses = (job_status(barrier, job, newest.get(job.name)) for job in jobs)
-    return BarrierStatus(
-        barrier=barrier,
-        tables=tuple(meta.barriers.progress(barrier.topology, barrier.barrier_id)),
+    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
+    found = BarrierStatus(barrier, tuple(meta.barriers.progress(barrier.topology, barrier.barrier_id)), jobs=())
+    jobs = (
+        JobStatus(
+            job.name,
+            newest.get(job.name),
+            job.owner,
+            member=job.owner != barrier.run.dag_id,
+            done=found.pending.isdisjoint(job.outlets),
+            waits_for=() if _has_begun(newest.get(job.name)) else _waits_for(topology, job, found, before),
+        )
+        for job in topology.jobs
         # what nobody asked for at a maintenance barrier nobody has to do
-        jobs=tuple(status for status in statuses if status.attempt is not None or not barrier.is_maintenance),
+        if job.name in newest or not barrier.is_maintenance
     )
+    return replace(found, jobs=tuple(jobs))
+
+
+def _has_begun(attempt: Attempt | None) -> bool:
+    return attempt is not None and attempt.state is not AttemptState.REQUESTED
+
+
+def _waits_for(topology: Topology, job: Job, at: BarrierStatus, before: BarrierStatus | None) -> tuple[str, ...]:
+    """The jobs whose tables ``job`` needs and that have not brought them: its inlets, and its own at the one before."""
+    inlets = {topology.writer(table).name for table in job.inlets if table in at.pending}
+    if before is None or before.pending.isdisjoint(job.outlets):
+        return tuple(sorted(inlets))
+    return (*sorted(inlets), f"{job.name} at barrier {before.barrier.barrier_id}")

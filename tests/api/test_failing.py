@@ -75,20 +75,41 @@ def test_a_job_that_has_failed_for_good(shop: World, asking: Asking) -> None:
     }
     (listed,) = asking.get("/prod/topologies").json()["topologies"]
     assert (listed["health"], listed["failed"]) == ("failing", [failed])
-    other = asking.told("shop", asking.may_read("analyst", "crm"))
-    assert (other["health"], other["failed"]) == ("ok", []), "another DAG's error is not told"
+    detail = asking.told("shop/barriers/1")
+    assert (detail["health"], detail["failed"], detail["late"]) == ("failing", [failed], [])
+    assert [each["task"] for each in detail["attempts"]] == [failed["task"]]
+    analyst = asking.may_read("analyst", "crm")
+    for path in ("shop", "shop/barriers/1"):
+        other = asking.told(path, analyst)
+        assert (other["health"], other["failed"]) == ("ok", []), "another DAG's error is not told"
     found = status(shop.meta, "shop")
     assert (found.health, [each.summary for each in found.failed]) == (Health.FAILING, [failed["summary"]])
-    console = Console(file=StringIO(), width=200)
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
     show_status([found], console)
-    said = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert said[0] == f"shop (version {found.version}): failing"
+    assert isinstance(console.file, StringIO)
+    said = console.file.getvalue().splitlines()
+    assert said[0] == f"shop (version {found.version}): failing · readers have the baseline"
     assert said[1].startswith(f"  {failed['summary']}, at ")
-    assert said[1].endswith(" UTC: ValueError: no")
+    assert said[1].endswith(" UTC")
+    assert said[2] == "    ValueError: no"
+    assert said[-3:] == [
+        f"  barrier 1 of {found.open[0].barrier.timestamp:%Y-%m-%d %H:%M:%S} UTC is OPEN, 0 of 4 tables staged",
+        "    load: failed, 3 of 3",
+        "    2 more jobs wait for these",
+    ]
     # once a person has cleared it, it is at work
     begun(shop, generation="g2")
     told = asking.told("shop")
     assert (told["health"], told["failed"]) == ("ok", [])
+
+
+def test_the_task_of_another_dag_is_not_told(shop: World, asking: Asking) -> None:
+    """It may have asked while the job was its own."""
+    shop.start(1, "load", "g1", "crm/manual__1/load/-1")
+    (attempt,) = asking.told("shop/barriers/1", asking.may_read("reader", "shop"))["attempts"]
+    assert (attempt["job"], attempt["task"]) == ("load", None)
+    (attempt,) = asking.told("shop/barriers/1")["attempts"]
+    assert attempt["task"]["dag_id"] == "crm"
 
 
 def test_a_job_that_is_tried_again(shop: World, asking: Asking) -> None:
@@ -159,3 +180,16 @@ def test_whoever_is_told_of_failures_is_told_once(shop: World) -> None:
     assert signals(shop.meta, "shop", after, after + timedelta(minutes=5)) == ()
     begun(shop, generation="g2")
     assert signals(shop.meta, "shop", before, after) == (), "somebody has seen to it"
+
+
+def test_a_job_that_has_begun_waits_for_nobody(shop: World) -> None:
+    """What it read may be cleared since: that it has failed says more."""
+    shop.process(1, "load")
+    shop.meta.attempts.abort(shop.start(1, "ratio").attempt_id, "no", "test")
+    shop.request(1, "load", "g2")
+    (barrier,) = status(shop.meta, "shop").open
+    assert {job.job: (job.waits_for, job.summary) for job in barrier.jobs} == {
+        "load": ((), "requested"),
+        "ratio": ((), "failed"),
+        "rank": (("ratio",), "waits for ratio"),
+    }

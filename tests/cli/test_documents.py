@@ -38,7 +38,7 @@ ASKED = {
 #: Actions for which no tables are needed, and their routes.
 DONE = {
     "barrier abort shop 3 --reason again --yes": "shop/barriers/3/abort",
-    "lease release shop 1": "shop/leases/1/release",
+    "lease release shop 1 --reason again": "shop/leases/1/release",
 }
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.cli.main import main
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.records import JobStart
+from airflow_barrier.protocol.records import JobStart, Tries
 from airflow_barrier.protocol.topology import Job
 from tests.support.runs import run_of
 
@@ -46,6 +47,31 @@ def test_status_shows_what_waits(url: str, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     for text in ("shopping", "the baseline", "2025-01-01 06:00:00", "OPEN", "0 of 1 tables", "load: not started"):
         assert text in said
+
+
+def test_status_as_a_probe(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = ["status", "--check", "--metaservice-url", url]
+    meta = MetaService(url)
+
+    def fails(tries: Tries) -> None:
+        attempt = meta.attempts.request(Request("shopping", 1, "load", "dag/1/load/-1", "g", "test"))
+        meta.attempts.abort(attempt.attempt_id, "ValueError: " + "no" * 1_000, "test")
+        meta.attempts.tried(attempt.request_key, tries)
+
+    assert main(probe) == 0
+    fails(Tries(1, 2, meta.now()))
+    assert main(probe) == 3
+    fails(Tries(2, 2, None))
+    capsys.readouterr()
+    assert main(probe) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("shopping (version 1): failing · readers have the baseline\n")
+    assert max(map(len, said.splitlines())) < 320, "an error is cut"
+    assert not [line for line in said.splitlines() if line != line.rstrip()], "nothing is padded"
+    assert main(["status", "--metaservice-url", url]) == 0
+    capsys.readouterr()
+    assert main([*probe, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["health"] == "failing"
 
 
 def test_abort_takes_the_connection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 
@@ -41,6 +42,25 @@ def test_help_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> Non
         assert f"\n  {line}\n" in said
         words = shlex.split(line.partition(" | ")[0])
         assert parser().parse_args(words[1:]).command is command
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    for entry in COMMANDS:
+        assert f"\n    {entry.name}" in said.err
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"airflow-barrier {version('airflow-provider-barrier')}\n"
+
+
+def test_what_a_person_puts_in_stands_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["lease", "list", "--help"])
+    assert "TOPOLOGY [BARRIER]" in capsys.readouterr().out
 
 
 def test_airflow_gets_the_same_commands() -> None:

@@ -25,11 +25,14 @@ def test_status(deployed: Deployed) -> None:
         "health",
         "committed",
         "committed_timestamp",
+        "age",
+        "objective",
         "precommitted",
         "uncommitted",
         "revision",
         "failed",
         "late",
+        "revision",
         "open",
         "sources",
         "sinks",
@@ -43,6 +46,11 @@ def test_status(deployed: Deployed) -> None:
         ("amount", None),
         ("load", "PROCESSED"),
         ("price", "RUNNING"),
+    ]
+    assert [(job["job"], job["done"], job["waits_for"]) for job in told["open"][1]["jobs"]] == [
+        ("amount", False, ["load", "amount at barrier 3"]),
+        ("load", False, []),
+        ("price", False, ["load", "price at barrier 3"]),
     ]
 
 
@@ -236,11 +244,13 @@ def test_keys_are_promised(record: type, keys: str) -> None:
 def test_text_says_the_same(deployed: Deployed) -> None:
     said = run("status").out
     for text in (
-        "repeatable read:  barrier 2 (2026-01-07 00:00:00 UTC)\n",
+        " · readers have barrier 2 of 2026-01-07 00:00:00 UTC, ",
+        "repeatable read:  barrier 2\n",
         "read committed:   barrier 2\n",
         "read uncommitted: each table at its own, from barrier 2 to barrier 3\n",
         "1 of 3 tables",
-        "price: running",
+        "\n    price: running\n",
+        "\n    load: not started\n    2 more jobs wait for these or for barrier 3\n",
     ):
         assert text in said
     listed = run("barrier", "list", "shopping").out.splitlines()
@@ -260,6 +270,7 @@ def test_what_is_piped_is_plain_and_whole(deployed: Deployed, monkeypatch: pytes
         said = run(*command)
         assert "\x1b" not in said.out
         assert "…" not in said.out
+        assert not [line for line in said.out.splitlines() if line != line.rstrip()], "nothing is filled up with blanks"
     for table, one in deployed.meta.answers.resolve("shopping", Level.REPEATABLE_READ).tables.items():
         (line,) = (line for line in said.out.splitlines() if line.startswith(f"{table} "))
         assert line.split() == [table, str(one.snapshot_id), "2", "barrier_shopping_b2_r0"]

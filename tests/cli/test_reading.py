@@ -194,16 +194,18 @@ def test_leases(deployed: Deployed) -> None:
     assert run("lease", "list", "shopping", "1", "--json").json == {"leases": told[:1]}
     shown = run("lease", "list", "shopping").out
     assert "reader of 1" in shown
-    done = run("lease", "release", "shopping", str(first.lease_id), "--json").json
+    done = run("lease", "release", "shopping", str(first.lease_id), "--reason", "ada has left", "--json").json
     assert (done["changed"], done["states"]) == (True, {f"lease {first.lease_id}": "ended"})
     assert meta.leases.of("shopping") == [second]
-    run("lease", "release", "shopping", str(second.lease_id))
+    run("lease", "release", "shopping", str(second.lease_id), "--reason", "he, too")
     assert meta.leases.of("shopping") == []
-    ended = [entry.subject for entry in meta.audit.newest("shopping") if entry.kind == "lease"]
-    assert ended[-2:] == [str(first.lease_id), str(second.lease_id)]
+    ended = [entry for entry in meta.audit.newest("shopping") if entry.kind == "lease"][-2:]
+    assert [entry.subject for entry in ended] == [str(first.lease_id), str(second.lease_id)]
+    assert [entry.actor.partition(" (airflow-barrier): ")[2] for entry in ended] == ["ada has left", "he, too"]
 
 
 def test_leases_of_what_is_not_there(deployed: Deployed) -> None:
+    why = ["--reason", "over"]
     with cases() as case:
         for arguments, message in (
             (["list", "nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
@@ -211,8 +213,8 @@ def test_leases_of_what_is_not_there(deployed: Deployed) -> None:
                 ["list", "shopping", "99"],
                 "barrier 99 of shopping: expected one that was opened, found",
             ),
-            (["release", "shopping", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
-            (["release", "nowhere", "1"], "topology 'nowhere': expected one that a DAG has registered"),
+            (["release", "shopping", "999", *why], "lease 999: expected one that lives and holds barriers of shopping"),
+            (["release", "nowhere", "1", *why], "topology 'nowhere': expected one that a DAG has registered"),
         ):
             with case(arguments):
                 told = run("lease", *arguments)

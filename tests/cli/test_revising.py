@@ -276,6 +276,7 @@ def test_a_revision_from_its_beginning_to_its_publish(shop: RevisedShop) -> None
     said = revise("status", "1").out
     for text in ("STAGING", "because amount, load changed: ticket 19", "gate open", f"{PRICES}: PENDING", "has come"):
         assert text in said
+    assert "revision 1 is STAGING, barriers from 2 on are computed again: ticket 19\n" in run("status", "shop").out
 
     second = revise("run", "--from", "3", "--reason", "another")
     assert (second.code, second.out) == (1, "")

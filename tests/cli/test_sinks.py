@@ -43,7 +43,7 @@ def test_sinks_are_shown_with_what_they_lack(delivered: Deployed) -> None:
     assert run("status", "shopping", "--json").json[0]["sinks"][0]["lacks"] == 1
     for shown in (run("sink", "list", "shopping").out, run("status", "shopping").out):
         assert "barrier b1.r0" in shown
-        assert "ACTIVE, failed 1 times" in shown
+        assert "ACTIVE, failed once" in shown
         assert "sink prices of shopping failed: expected a table, found none; create it" in shown
 
 

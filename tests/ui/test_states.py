@@ -32,6 +32,8 @@ JOBS["joined_later"] = (Job("sum", "joined_later", inlets=(EVENTS,), outlets=(TO
 #: Has more jobs than are drawn, and no barrier.
 WIDE = f"{NAMESPACE}_wide"
 HOSTILE = """<script>globalThis.hurt = true</script><img src=x onerror="globalThis.hurt = true"> 'no' "rows" & so on"""
+#: Of the task that failed.
+LOG = re.compile("/dags/joined/runs/by_hand_3/tasks/load$")
 
 
 @pytest.mark.drawn("stories of Airflow")
@@ -206,19 +208,26 @@ def what_is_wrong_is_said(page: Page, counting: Counting, ui: Path) -> None:
     card.get_by_role("link", name=NAMESPACE, exact=True).click()
     expect(cell(page, TOTALS, 2)).to_have_attribute("aria-label", re.compile("blocked: somebody else wrote"))
     expect(cell(page, EVENTS, 3)).to_have_attribute("aria-label", re.compile("its newest attempt failed.*<script>"))
+    who_has_failed_is_said(page)
+    nothing_grave(page, ui)
+    cell(page, EVENTS, 3).click()
+    who_has_failed_is_said(page)
+    said = page.get_by_role("article").inner_text()
+    assert said.index("Log, and clear it") < said.index("Abort barrier 3"), "what mends stands before what gives up"
+    attempt = page.get_by_role("region", name="Attempts").get_by_role("row").filter(has_text="load")
+    expect(attempt).to_contain_text("failed · Log")
+    expect(attempt.get_by_role("link", name="Log of attempt")).to_have_attribute("href", LOG)
+    expect(attempt).to_contain_text(HOSTILE)
+    assert page.evaluate("globalThis.hurt") is None
+    nothing_grave(page, ui)
+
+
+def who_has_failed_is_said(page: Page) -> None:
     failed = page.get_by_role("listitem").filter(
         has_text="load (DAG joined) failed at barrier 3, try 3 of 3; it holds up 1"
     )
     expect(failed).to_contain_text(HOSTILE)
-    expect(failed.get_by_role("link", name="Log, and clear it")).to_have_attribute(
-        "href", re.compile("/dags/joined/runs/by_hand_3/tasks/load$")
-    )
-    nothing_grave(page, ui)
-    cell(page, EVENTS, 3).click()
-    attempts = page.get_by_role("region", name="Attempts")
-    expect(attempts.get_by_role("row").filter(has_text="load")).to_contain_text(HOSTILE)
-    assert page.evaluate("globalThis.hurt") is None
-    nothing_grave(page, ui)
+    expect(failed.get_by_role("link", name="Log, and clear it")).to_have_attribute("href", LOG)
 
 
 def a_revision_is_cancelled(page: Page, counting: Counting, ui: Path) -> None:

@@ -117,7 +117,7 @@ export function Buttons({ actions, at, choose }: { actions: Action[]; at: string
   return (
     <>
       {actions.length > 0 && (
-        <div className="line" role="group" aria-label="What you may do">
+        <div className="line acts" role="group" aria-label="What you may do">
           {actions.map(({ action, label, says }) =>
             action === "resolve" ? (
               <button key={action} title={says} aria-expanded={looking} onClick={() => look(!looking)}>

@@ -13,7 +13,9 @@ import type { Attempt, BarrierDetail, TableAtBarrier } from "./model";
 import { Reading } from "./Reading";
 import { Section } from "./Section";
 import { Hidden, Loading, Problem } from "./Told";
-import { CELLS, count } from "./words";
+import { HealthMark } from "./Topologies";
+import { taskAddress, Trouble } from "./Trouble";
+import { attemptSaid, CELLS, count } from "./words";
 
 interface Props {
   deployment: string;
@@ -41,26 +43,29 @@ export function Barrier({ deployment, topology, barrier, live, jobs = NO_JOBS }:
     <article>
       <h3 ref={heading} tabIndex={-1}>
         Barrier {barrier}
-        {answer && <span className="pill state">{answer.state}</span>}
+        {answer && <span className={`pill state ${answer.state}`}>{answer.state}</span>}
       </h3>
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
       {acting.shown}
-      {/* another reason: other tables are in the way */}
+      {answer && <Head deployment={deployment} barrier={answer} />}
+      {/* after the ways to mend it; another reason: other tables are in the way */}
       {answer && <Buttons key={answer.reason} actions={answer.actions} at={at} choose={acting.choose} />}
       {answer && <Detail deployment={deployment} barrier={answer} live={live} jobs={jobs} />}
     </article>
   );
 }
 
-type Of = { deployment: string; barrier: BarrierDetail; live: Live; jobs: string[] };
-
-function Detail({ deployment, barrier, live, jobs }: Of) {
-  const isMine = ({ job }: { job: string | null }) => job !== null && jobs.includes(job);
-  const mineFirst = <T extends { job: string | null }>(rows: T[]) =>
-    [...rows].sort((one, other) => Number(isMine(other)) - Number(isMine(one)));
+/** How it is, who has failed or is late there since when, and what it is. */
+function Head({ deployment, barrier }: { deployment: string; barrier: BarrierDetail }) {
   return (
     <>
+      {barrier.failed.length + barrier.late.length > 0 && (
+        <div className="line">
+          <HealthMark topology={barrier} />
+          <Trouble deployment={deployment} topology={barrier} here />
+        </div>
+      )}
       {barrier.reason && <p className={barrier.state === "COMMIT" ? "" : "warn"}>{barrier.reason}</p>}
       {barrier.expiring_at !== null && (
         <p className="warn">Expired {fullTime(barrier.expiring_at)}: it cannot be read any more.</p>
@@ -93,16 +98,36 @@ function Detail({ deployment, barrier, live, jobs }: Of) {
             )}
           </dd>
         </div>
-        <div>
-          <dt>Revision</dt>
-          <dd>
-            <b>{barrier.revision}</b>
-            {barrier.kind !== "EPOCH" && <span className="dim">{barrier.kind}</span>}
-          </dd>
-        </div>
+        {barrier.revision > 0 && (
+          <div>
+            <dt>Revision</dt>
+            <dd>
+              <b>{barrier.revision}</b>
+            </dd>
+          </div>
+        )}
+        {barrier.kind !== "EPOCH" && (
+          <div>
+            <dt>Kind</dt>
+            <dd>
+              <b>{barrier.kind}</b>
+            </dd>
+          </div>
+        )}
       </dl>
       <Hidden dags={barrier.hidden_dags} />
+    </>
+  );
+}
 
+type Of = { deployment: string; barrier: BarrierDetail; live: Live; jobs: string[] };
+
+function Detail({ deployment, barrier, live, jobs }: Of) {
+  const isMine = ({ job }: { job: string | null }) => job !== null && jobs.includes(job);
+  const mineFirst = <T extends { job: string | null }>(rows: T[]) =>
+    [...rows].sort((one, other) => Number(isMine(other)) - Number(isMine(one)));
+  return (
+    <>
       {barrier.state !== "ABORTED" && <Gantt deployment={deployment} barrier={barrier} live={live} />}
       <Section title="Tables" columns={["table", "job", "state", "staged", "readable"]}>
         {mineFirst(barrier.tables).map((table) => (
@@ -181,7 +206,17 @@ function Tried({ attempt, mine }: { attempt: Attempt; mine: boolean }) {
       <td>
         <Link to={`/dags/${encodeURIComponent(attempt.dag)}`}>{attempt.dag}</Link>
       </td>
-      <td>{attempt.state}</td>
+      <td>
+        {attemptSaid(attempt.state)}
+        {attempt.task && attempt.state === "ABORTED" && (
+          <>
+            {" · "}
+            <Link to={taskAddress(attempt.task)} aria-label={`Log of attempt ${attempt.attempt_id}`}>
+              Log
+            </Link>
+          </>
+        )}
+      </td>
       <td>{fullTime(attempt.requested_at)}</td>
       <td>{ran !== null ? duration(ran) : attempt.started_at && <Since time={attempt.started_at} />}</td>
       <td>{attempt.reason ?? (waits && `waits for ${attempt.waits_for.join(", ")}`)}</td>

@@ -79,7 +79,7 @@ export function Revision({ deployment, topology, live, revision }: ViewProps & {
     <article>
       <h3>
         Revision {revision}
-        {asked.answer && <span className="pill state">{asked.answer.state}</span>}
+        {asked.answer && <span className={`pill state ${asked.answer.state}`}>{asked.answer.state}</span>}
       </h3>
       {acting.shown}
       {asked.answer && <Buttons actions={asked.answer.actions} at={at} choose={acting.choose} />}

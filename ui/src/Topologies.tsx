@@ -156,7 +156,7 @@ export function UnderWay({ deployment, topology: { topology, revision } }: { dep
   return <Link to={{ search: search({ deployment, topology, revision: String(revision) }) }}>revision {revision} is under way</Link>;
 }
 
-export function HealthMark({ topology }: { topology: TopologySummary }) {
+export function HealthMark({ topology }: { topology: Pick<TopologySummary, "health"> }) {
   const { mark, word } = HEALTH[topology.health];
   return (
     <span className={`pill ${topology.health}`}>

@@ -9,8 +9,11 @@ const SHOWN = 3;
 
 interface Props {
   deployment: string;
-  topology: TopologySummary;
+  /** One that has something to tell; or a barrier, which has no sinks. */
+  topology: Pick<TopologySummary, "topology" | "health" | "failed" | "late"> & { failing?: string[] };
   shown?: number;
+  /** This is the barrier's own page, to which no sentence leads. */
+  here?: boolean;
   /** Where the page is, if not here. */
   pathname?: string;
 }
@@ -20,15 +23,23 @@ interface Props {
  * the task; who else is late, the worst first; then the sinks that nothing comes to. A barrier that is BLOCKED, which is
  * among the late, is led out first.
  */
-export function Trouble({ deployment, topology: { topology, health, failed, late, failing }, shown = SHOWN, pathname }: Props) {
+export function Trouble({
+  deployment,
+  topology: { topology, health, failed, late, failing = [] },
+  shown = SHOWN,
+  here = false,
+  pathname,
+}: Props) {
   const now = useNow();
   const to = (place: { barrier?: string; view?: string }) => ({
     ...(pathname && { pathname }),
     search: search({ deployment, topology, ...place }),
   });
+  const sentence = (barrier: number | null, said: string) =>
+    here || barrier === null ? said : <Link to={to({ barrier: String(barrier) })}>{said}</Link>;
   const failures = failed.map((each) => (
     <li key={`failed ${each.barrier_id} ${each.job}`} title={each.tables.join(", ")}>
-      <Link to={to({ barrier: String(each.barrier_id) })}>{failedSaid(each, now)}</Link>
+      {sentence(each.barrier_id, failedSaid(each, now))}
       {each.task && (
         <>
           {" · "}
@@ -42,11 +53,7 @@ export function Trouble({ deployment, topology: { topology, health, failed, late
   ));
   const waits = worstFirst(late).map((each) => (
     <li key={`${each.barrier_id} ${each.job} ${each.dag}`} title={each.tables.join(", ")}>
-      {each.barrier_id === null ? (
-        lateSaid(each, now)
-      ) : (
-        <Link to={to({ barrier: String(each.barrier_id) })}>{lateSaid(each, now)}</Link>
-      )}
+      {sentence(each.barrier_id, lateSaid(each, now))}
     </li>
   ));
   const all = health === "blocked" ? [...waits, ...failures] : [...failures, ...waits];
@@ -67,7 +74,7 @@ export function Trouble({ deployment, topology: { topology, health, failed, late
 }
 
 /** Airflow's own page of a task instance: its log, and the dialog that clears it. */
-function taskAddress({ dag_id, run_id, task_id, map_index }: Task): string {
+export function taskAddress({ dag_id, run_id, task_id, map_index }: Task): string {
   const mapped = map_index < 0 ? "" : `/mapped/${map_index}`;
   return `/dags/${encodeURIComponent(dag_id)}/runs/${encodeURIComponent(run_id)}/tasks/${encodeURIComponent(task_id)}${mapped}`;
 }

@@ -193,6 +193,7 @@ export interface Attempt {
   ended_at: string | null;
   waits_for: string[];
   reason: string | null;
+  task: Task | null;
 }
 
 export interface TableAtBarrier {
@@ -230,6 +231,9 @@ export interface BarrierDetail extends BarrierSummary {
   expiring_at: string | null;
   dag_id: string | null;
   run_id: string | null;
+  health: Health;
+  failed: Failed[];
+  late: Late[];
   tables: TableAtBarrier[];
   attempts: Attempt[];
   cuts: Cut[];

@@ -30,6 +30,7 @@ export const STYLE = `
 .barriers button.act{${strong("red")};border-color:transparent;font-weight:600}
 .barriers .done{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("green")}}
 .barriers td .line{margin:0}
+.barriers .acts{border-top:1px solid var(--line);padding-top:10px}
 .barriers .decisions{list-style:none;padding:0}
 .barriers .decisions li{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}
 .barriers .decisions .line{flex-wrap:nowrap}
@@ -53,9 +54,10 @@ export const STYLE = `
 .barriers .pill{display:inline-block;padding:1px 10px;border-radius:99px;font-weight:600;font-size:13px;white-space:nowrap;${soft("gray")}}
 .barriers a.pill{text-decoration:none}
 .barriers a.pill[aria-current]{outline:2px solid var(--mark)}
-.barriers .pill.ok{${soft("green")}}
+.barriers .pill.ok,.barriers .pill.COMMIT{${soft("green")}}
 .barriers .pill.late,.barriers .pill.retrying{${soft("orange")}}
-.barriers .pill.failing,.barriers .pill.blocked{${soft("red")}}
+.barriers .pill:is(.OPEN,.STAGING,.PRECOMMIT,.COMMITTING){${soft("blue")}}
+.barriers .pill.failing,.barriers .pill.blocked,.barriers .pill.BLOCKED{${soft("red")}}
 .barriers .pill.state{margin-left:10px;font-size:12px}
 .barriers .cards{list-style:none;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:12px}
 .barriers .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px}

@@ -27,6 +27,11 @@ export const CELLS: Record<CellState, { mark: string; word: string; means: strin
   absent: { mark: "", word: "not part of it", means: "not part of this barrier" },
 };
 
+/** An attempt's state, in the words of cells and of `status`: aborted is what is done to barriers. */
+export function attemptSaid(state: string): string {
+  return state === "ABORTED" ? "failed" : state.toLowerCase();
+}
+
 /** The barrier's columns are headed by a mark unless it is readable. */
 export const BARRIERS: Record<string, { mark: string; className: string }> = {
   COMMIT: { mark: "✓", className: "written" },

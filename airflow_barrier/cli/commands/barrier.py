@@ -162,13 +162,15 @@ def _show_attempts(attempts: Sequence[Attempt], console: Console) -> None:
     if not attempts:
         line(console, "no job has asked for an attempt")
         return
+    from airflow_barrier.coordinator.doing import state_said
+
     shown = table(console, "attempt", "job", "state", "requested (UTC)", "started", "closed", "ended", "it says")
     for one in attempts:
         row(
             shown,
             one.attempt_id,
             one.job,
-            one.state.value,
+            state_said(one.state),
             one.requested_at,
             one.started_at,
             one.closed_at,

@@ -40,13 +40,14 @@ def _list(options: argparse.Namespace) -> int:
 
 def _define_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
-    parser.add_argument("lease", type=int, metavar="LEASE", help="its number, as `lease list` shows it")
+    parser.add_argument("lease", type=int, help="its number, as `lease list` shows it")
+    parser.add_argument("--reason", required=True, help="why, for the audit")
     database_options(parser)
 
 
 def _release(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        meta.leases.end(options.topology, options.lease, actor())
+        meta.leases.end(options.topology, options.lease, f"{actor()}: {options.reason}")
         found = meta.leases.of(options.topology)
     answer(options, found, _show, lambda _: _released(options.lease))
     return DONE
@@ -80,5 +81,5 @@ RELEASE = Command(
     "End a lease before its time. Its reader is told, and the audit keeps it. Shows those that are left.",
     _define_release,
     _release,
-    examples=("shopping 17",),
+    examples=('shopping 17 --reason "its reader has left"',),
 )

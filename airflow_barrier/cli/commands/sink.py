@@ -30,7 +30,8 @@ def show_sinks(sinks: Sequence[SinkStatus], console: Console) -> None:
     shown = table(console, "sink", "kind", "DAG", "state", "is at", "lacks", "since (UTC)")
     for one in sinks:
         sink = one.sink
-        state = sink.state.value if sink.error is None else f"{sink.state.value}, failed {sink.failures} times"
+        failures = "once" if sink.failures == 1 else f"{sink.failures} times"
+        state = sink.state.value if sink.error is None else f"{sink.state.value}, failed {failures}"
         at = "nothing yet" if sink.position is None else f"barrier {sink.position}"
         row(shown, sink.name, sink.definition.kind, sink.owner, state, at, one.lacks or None, one.since)
     console.print(shown)

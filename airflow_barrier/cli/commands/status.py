@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.commands.sink import show_sinks
 from airflow_barrier.cli.connection import credentials, database_options, meta_service
-from airflow_barrier.cli.frame import DONE, Command, say
-from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
+from airflow_barrier.cli.frame import DONE, LATE, REFUSED, Command, say
+from airflow_barrier.cli.screen import answer, colour_of, line, moment, shortened
 from airflow_barrier.protocol.errors import MetaServiceMissingError
+from airflow_barrier.protocol.health import Health
+from airflow_barrier.protocol.spans import short
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from airflow_barrier.coordinator.failing import Failed
     from airflow_barrier.coordinator.status import BarrierStatus, SourceStatus, TopologyStatus
     from airflow_barrier.metaservice.store import MetaService
+    from airflow_barrier.protocol.revisions import Revision
     from airflow_barrier.sources.port import Lag
+
+#: What ``--check`` says of topologies that are not well.
+_CODES = {Health.BLOCKED: REFUSED, Health.FAILING: REFUSED, Health.RETRYING: LATE, Health.LATE: LATE}
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", nargs="?", help="default: every topology")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="for probes: the exit code is that of the worst topology. 0: ok, or no barrier yet; 1: blocked or "
+        "failing, a person is needed; 3: late or retrying",
+    )
     database_options(parser)
 
 
@@ -34,7 +46,12 @@ def _run(options: argparse.Namespace) -> int:
         names = [options.topology] if options.topology else _names(meta)
         found = [status(meta, name, credentials(options)) for name in names]
     answer(options, found, show_status)
-    return DONE
+    return _code(one.health for one in found) if options.check else DONE
+
+
+def _code(found: Iterable[Health]) -> int:
+    codes = {_CODES.get(health, DONE) for health in found}
+    return next((code for code in (REFUSED, LATE) if code in codes), DONE)
 
 
 def _names(meta: MetaService) -> list[str]:
@@ -55,25 +72,67 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
             "connection.",
         )
     for one in topologies:
-        console.print(f"[bold]{one.topology}[/bold] (version {one.version}): {one.health.value}")
+        line(console, f"{one.topology} (version {one.version}): {one.health.value} · {_readers(one)}", "bold")
         for failed in one.failed:
-            again = "" if failed.again_at is None else f"; the next try comes at {moment(failed.again_at)} UTC"
-            line(console, f"  {failed.summary}, at {moment(failed.at)} UTC{again}: {failed.reason}", "red")
+            _show_failed(failed, console)
         for late in one.late:
             line(console, f"  {late.summary} (since {moment(late.since)} UTC)")
-        line(console, f"  repeatable read:  {_serves(one.committed, one.committed_timestamp)}")
-        line(console, f"  read committed:   {_serves(one.precommitted, None)}")
+        line(console, f"  repeatable read:  {_serves(one.committed)}")
+        line(console, f"  read committed:   {_serves(one.precommitted)}")
         line(console, f"  read uncommitted: {_serves_each(one.uncommitted.values())}")
-        if one.open:
-            console.print(_barriers(one.open, console))
-        else:
+        if one.revision is not None:
+            _show_revision(one.revision, console)
+        open_now = {each.barrier.barrier_id for each in one.open}
+        for barrier in one.open:
+            _show_barrier(barrier, open_now, console)
+        if not one.open:
             line(console, "  no barrier is open")
-        for barrier in (each.barrier for each in one.open if each.barrier.reason):
-            line(console, f"{barrier} is {barrier.state.value}: {barrier.reason}")
         for source in one.sources:
             _show_source(source, console)
         if one.sinks:
             show_sinks(one.sinks, console)
+
+
+def _readers(one: TopologyStatus) -> str:
+    """What readers have, how old it is, and how old it may be."""
+    if one.committed_timestamp is None or one.age is None:
+        said = f"readers have {_serves(one.committed)}"
+    else:
+        at = f"barrier {one.committed} of {moment(one.committed_timestamp)} UTC"
+        said = f"readers have {at}, {short(one.age)} old"
+    return said if one.objective is None else f"{said}, objective {short(one.objective)}"
+
+
+def _show_failed(one: Failed, console: Console) -> None:
+    again = "" if one.again_at is None else f"; the next try comes at {moment(one.again_at)} UTC"
+    line(console, f"  {one.summary}, at {moment(one.at)} UTC{again}", "red")
+    if one.reason:
+        line(console, f"    {shortened(one.reason)}", "red")
+
+
+def _show_revision(one: Revision, console: Console) -> None:
+    again = f"barriers from {one.first_barrier} on are computed again: {one.reason}"
+    line(console, f"  revision {one.revision} is {one.state.value}, {again}", colour_of(one.state))
+    line(console, f"    how far it is: airflow-barrier revision status {one.topology} {one.revision}")
+
+
+def _show_barrier(one: BarrierStatus, open_now: Collection[int | None], console: Console) -> None:
+    """How far it is, and what its jobs do that are not done; if many of them wait for others, how many they are."""
+    barrier = one.barrier
+    staged = f"{len(one.tables) - len(one.pending)} of {len(one.tables)} tables staged"
+    said = f"barrier {barrier.barrier_id} of {moment(barrier.timestamp)} UTC is {barrier.state.value}, {staged}"
+    line(console, f"  {said}", colour_of(barrier.state))
+    if barrier.reason:
+        line(console, f"    {barrier.reason}")
+    missing = [job for job in one.jobs if not job.done]
+    waiting = sum(bool(job.waits_for) for job in missing)
+    shown = [job for job in missing if not job.waits_for] if waiting > 1 else missing
+    for job in shown:
+        line(console, f"    {job.job}: {job.summary}")
+    if waiting > 1:
+        before = [f"barrier {barrier.predecessor}"] if barrier.predecessor in open_now else []
+        count, awaited = f"{waiting}{' more' if shown else ''}", [*(["these"] if shown else []), *before]
+        line(console, f"    {count} jobs wait for {' or for '.join(awaited)}")
 
 
 def _show_source(one: SourceStatus, console: Console) -> None:
@@ -106,41 +165,26 @@ def _lasting(time: timedelta) -> str:
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:,.1f} days"
 
 
-def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
+def _serves(barrier_id: int | None) -> str:
     if not barrier_id:
         return "the baseline" if barrier_id == 0 else "nothing yet"
-    return f"barrier {barrier_id}" + (f" ({moment(timestamp)} UTC)" if timestamp else "")
+    return f"barrier {barrier_id}"
 
 
 def _serves_each(barrier_ids: Collection[int]) -> str:
     first, last = min(barrier_ids, default=None), max(barrier_ids, default=None)
     if first == last:
-        return _serves(last, None)
-    return f"each table at its own, from {_serves(first, None)} to {_serves(last, None)}"
-
-
-def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
-    shown = table(console, "barrier", "timestamp (UTC)", "state", "staged", "jobs")
-    for one in barriers:
-        done = [progress for progress in one.tables if progress.state.value != "PENDING"]
-        row(
-            shown,
-            one.barrier.barrier_id,
-            one.barrier.timestamp,
-            state_of(one.barrier.state),
-            f"{len(done)} of {len(one.tables)} tables",
-            [f"{job.job}: {job.summary}" for job in one.jobs],
-        )
-    return shown
+        return _serves(last)
+    return f"each table at its own, from {_serves(first)} to {_serves(last)}"
 
 
 STATUS = Command(
     "status",
-    "Show how each topology is, what readers see and how far each open barrier is. In one word how it is, who has "
-    "failed and who is late; for each level the barrier that it serves; for each "
-    "barrier that is open what its jobs do, and what waits for whom; how far topics are ahead that are read; how far "
-    "each sink is.",
+    "Show how each topology is, what readers see and how far each open barrier is. In one word how it is, and how old "
+    "the data is that readers have; who has failed and who is late; for each level the barrier that it serves; the "
+    "revision that is under way; for each barrier that is open what its jobs do that are not done; how far topics are "
+    "ahead that are read; how far each sink is.",
     _define,
     _run,
-    examples=("", "shopping", "shopping --json | jq '.[0].committed'"),
+    examples=("", "shopping", "--check", "shopping --json | jq '.[0].committed'"),
 )
