@@ -73,6 +73,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         return states, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
 
     states, progress, attempts, deliveries = meta.overviews.together(look)
+    states = states.explained(sight)
     actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
     rows = {row.table: row for row in progress}
@@ -122,6 +123,7 @@ def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarri
         unchanged_since=None if row is None else row.carried_from,
         processed_at=None if row is None else row.processed_at,
         written_at=None if row is None else row.written_at,
+        waits=None if cell.wait is None else cell.wait.summary,
     )
 
 

@@ -8,11 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 
 from airflow_barrier.api import models
-from airflow_barrier.api.access import Told, not_found, told_in_http
+from airflow_barrier.api.access import Told, Wait, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import Standing, standings
+from airflow_barrier.api.waits import explained, has_failed, waits_of
+from airflow_barrier.coordinator.awaited import Awaited
+from airflow_barrier.coordinator.lateness import Late, Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
@@ -64,8 +66,10 @@ def topologies(
     readable = access.readable({dag for each in sinks.values() for _, dag in each})
     failing = {topology: [sink for sink, dag in each if dag in readable] for topology, each in sinks.items()}
     asked = [known[name] for name in page]
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, asked, told, failing))
-    return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)
+    found = meta.overviews.together(lambda rows: _standings(rows, asked))
+    waits = waits_of(access, _held_up(found), {dag for dags in told.values() for dag in dags})
+    glance = _glance(deployment, asked, told, failing, found, waits)
+    return models.Topologies(topologies=glance, after=page[-1] if len(names) > limit else None)
 
 
 def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
@@ -74,8 +78,8 @@ def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
     told = {each.name: each.dags for each in known}
     sinks = meta.overviews.failing_sinks(list(told))
     failing = {topology: [sink for sink, _ in each] for topology, each in sinks.items()}
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, known, told, failing))
-    return models.Topologies(topologies=found, after=None)
+    found = meta.overviews.together(lambda rows: _standings(rows, known))
+    return models.Topologies(topologies=_glance(deployment, known, told, failing, found, {}), after=None)
 
 
 @router.get(
@@ -94,12 +98,13 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     sinks = sinks_of(sight, sink_statuses(sight.meta, sight.name))
     failing = [each.sink for each in sinks if each.error is not None and each.state == SinkState.ACTIVE.value]
 
-    def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
-        (glance,) = _glance(rows, deployment, [known], {sight.name: dags}, {sight.name: failing})
+    def look(rows: Overviews) -> tuple[dict[str, Standing], int | None]:
         staged = rows.served(sight.name, STAGED)
-        return glance, None if staged is None else staged.barrier_id
+        return _standings(rows, [known]), None if staged is None else staged.barrier_id
 
-    glance, read_committed = sight.meta.overviews.together(look)
+    found, read_committed = sight.meta.overviews.together(look)
+    waits = sight.waits_of(_held_up(found))
+    (glance,) = _glance(deployment, [known], {sight.name: dags}, {sight.name: failing}, found, waits)
     return models.Topology(
         **dict(glance),
         jobs=[
@@ -121,23 +126,39 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     )
 
 
+def _standings(rows: Overviews, known: Sequence[Known]) -> dict[str, Standing]:
+    return standings(rows, {each.name: each.freshness for each in known})
+
+
+def _held_up(found: Mapping[str, Standing]) -> list[Late]:
+    return [each for standing in found.values() for each in (*standing.late, *standing.expected)]
+
+
 def _glance(
-    rows: Overviews,
     deployment: str,
     known: Sequence[Known],
     told: Mapping[str, Mapping[str, int]],
     failing: Mapping[str, list[str]],
+    found: Mapping[str, Standing],
+    waits: Mapping[Awaited, Wait],
 ) -> list[models.TopologySummary]:
-    """``told``: of each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each."""
-    found = standings(rows, {each.name: each.freshness for each in known})
-    return [_summary(deployment, each, told[each.name], found[each.name], failing[each.name]) for each in known]
+    """``told``: of each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each.
+    ``waits``: of these DAGs.
+    """
+    return [_summary(deployment, each, told[each.name], found[each.name], failing[each.name], waits) for each in known]
 
 
 def _summary(
-    deployment: str, known: Known, dags: Mapping[str, int], found: Standing, failing: list[str]
+    deployment: str,
+    known: Known,
+    dags: Mapping[str, int],
+    found: Standing,
+    failing: list[str],
+    waits: Mapping[Awaited, Wait],
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    failed, late = failed_of(found.failed, dags), late_of(found.late, dags)
+    failed, late = failed_of(found.failed, dags), explained(found, waits)
+    again_at = [*(each.again_at for each in failed), *([None] if has_failed(late, waits) else [])]
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
@@ -148,14 +169,14 @@ def _summary(
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of(found.states, [each.again_at for each in failed], late=bool(late), sink_fails=bool(failing)),
+        health=health_of(found.states, again_at, late=bool(late_of(found.late, dags)), sink_fails=bool(failing)),
         readable=None if found.readable is None else barrier_of(found.readable, whole=whole(found.readable)),
         age=found.age,
         objective=known.freshness,
         open=len(found.in_flight),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(found.recent[:_RECENT])],
         failed=failed,
-        late=late,
+        late=late_of(late, dags),
         failing=failing,
         hidden_dags=hidden,
     )

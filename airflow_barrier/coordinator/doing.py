@@ -12,7 +12,7 @@ def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) 
     :class:`~airflow_barrier.coordinator.status.JobStatus`.
     """
     if attempt is None:
-        return f"waits for the next run of DAG {dag}" if member else "not started"
+        return f"no run of DAG {dag} has asked for it yet" if member else "not started"
     if attempt.state is AttemptState.REQUESTED:
         return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
     state = _failed(attempt) if attempt.state is AttemptState.ABORTED else str(attempt.state.value).lower()
