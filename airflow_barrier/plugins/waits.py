@@ -155,23 +155,28 @@ class _Known(NamedTuple):
             return AirflowWait(Outlook.STOPPED, f"DAG {dag.dag_id} is in no DAG file any more")
         if dag.is_paused:
             return AirflowWait(Outlook.STOPPED, f"DAG {dag.dag_id} is paused")
+        if awaited.run_id is None and not runs:
+            return self._no_run(dag)
         # which one it is to be is not known: what is not true of all is not told
         found = {self._wait_in(run, awaited.task_id) for run in runs}
-        wait = found.pop() if len(found) == 1 else None
-        under_way = any(self.runs[run] in (DagRunState.RUNNING, DagRunState.QUEUED) for run in runs)
-        if wait is not None or under_way or awaited.run_id is not None:
-            return wait
-        due = dag.next_dagrun_create_after
-        coming = "and none is scheduled" if due is None else f"the next one is due at {due:%Y-%m-%d %H:%M} UTC"
-        return AirflowWait(Outlook.PASSES, f"no run of DAG {dag.dag_id} is under way, {coming}")
+        return found.pop() if len(found) == 1 else None
 
     def _runs_of(self, awaited: Awaited) -> list[tuple[str, str]]:
-        """The run that is known; else all that are running, or the last one, if there is one."""
+        """The run that is known; else all that are running, or the one that is queued, if there is any."""
         dag_id = awaited.dag_id
         if awaited.run_id is not None:
             return [(dag_id, awaited.run_id)] if (dag_id, awaited.run_id) in self.runs else []
         running = [run for run, state in self.runs.items() if run[0] == dag_id and state == DagRunState.RUNNING]
-        return running or [(dag_id, self.newest[dag_id])] if dag_id in self.newest else []
+        last = (dag_id, self.newest.get(dag_id, ""))
+        return running or ([last] if self.runs.get(last) == DagRunState.QUEUED else [])
+
+    def _no_run(self, dag: Any) -> AirflowWait:
+        """That the last one failed may be about another barrier, so that nobody is called for it."""
+        last = (dag.dag_id, self.newest.get(dag.dag_id, ""))
+        failed = f", the last one failed{self._where(last)}" if self.runs.get(last) == DagRunState.FAILED else ""
+        due = dag.next_dagrun_create_after
+        coming = "none is scheduled" if due is None else f"the next one is due at {due:%Y-%m-%d %H:%M} UTC"
+        return AirflowWait(Outlook.PASSES, f"no run of DAG {dag.dag_id} is under way{failed}, and {coming}")
 
     def _wait_in(self, run: tuple[str, str], task_id: str | None) -> AirflowWait | None:
         """Why the task, or anything if it is not known, does not begin in a run."""
@@ -179,13 +184,17 @@ class _Known(NamedTuple):
         if state == DagRunState.QUEUED:
             return AirflowWait(Outlook.PASSES, f"the run of DAG {dag_id} is queued{self._full(dag_id)}")
         tasks = self.tasks.get(run, ())
-        failed = {task.task_id for task in tasks if task.state == TaskInstanceState.FAILED}
-        where = f" at {', '.join(sorted(failed))}" if failed else ""
+        where = self._where(run)
         if task_id is None and state == DagRunState.FAILED:
             return AirflowWait(Outlook.FAILED, f"the run of DAG {dag_id} failed{where}")
         mine = (self._wait_of_task(task, where) for task in tasks if task.task_id == task_id)
         others = (self._wait_for_pool(task) for task in tasks if task_id is None)
         return next(filter(None, (*mine, *others)), None)
+
+    def _where(self, run: tuple[str, str]) -> str:
+        """At which tasks it failed."""
+        failed = [task.task_id for task in self.tasks.get(run, ()) if task.state == TaskInstanceState.FAILED]
+        return f" at {', '.join(failed)}" if failed else ""
 
     def _wait_of_task(self, task: _Task, failed: str) -> AirflowWait | None:
         if task.state == TaskInstanceState.FAILED:

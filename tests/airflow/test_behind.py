@@ -74,7 +74,9 @@ def it_is_told_why_nothing_runs(counting: Counting) -> str:
     airflow.until(lambda: told()[1] == paused, "the pause to be told")
     assert early in told()[0], "before it is late"
     airflow.unpause(MEMBER)
-    none = f"no run of DAG {MEMBER} is under way, and none is scheduled"
+    none = (
+        f"no run of DAG {MEMBER} is under way, the last one failed at {counting.task('mirror')}, and none is scheduled"
+    )
     airflow.until(lambda: told()[1] == none, "the want of a run to be told")
     assert early not in told()[0]
 

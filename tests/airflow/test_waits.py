@@ -148,19 +148,21 @@ def test_a_paused_dag(airflow_database: Airflow) -> None:
 
 def test_no_run(airflow_database: Airflow) -> None:
     assert airflow_database.wait(Awaited("nobodys")) is None, "another Airflow's, perhaps"
-    none = "no run of DAG crm is under way, "
-    due = AirflowWait(Outlook.PASSES, f"{none}the next one is due at 2025-01-02 03:04 UTC")
+    none = "no run of DAG crm is under way"
+    due = AirflowWait(Outlook.PASSES, f"{none}, and the next one is due at 2025-01-02 03:04 UTC")
     assert airflow_database.wait() == due
     airflow_database.run("crm", "r1", "success", price="success")
     assert airflow_database.wait() == due
     assert airflow_database.wait(Awaited("crm", "gone", "g.price")) is None
     airflow_database.set("crm", next_dagrun_create_after=None)
-    assert airflow_database.wait() == AirflowWait(Outlook.PASSES, f"{none}and none is scheduled")
-    # the last one failed before it
+    assert airflow_database.wait() == AirflowWait(Outlook.PASSES, f"{none}, and none is scheduled")
+    # of another barrier, perhaps: nobody is called for it
     airflow_database.run("crm", "r2", "failed", price="upstream_failed", load="failed")
-    wait = airflow_database.wait()
-    assert wait is not None
-    assert wait.summary == "task g.price did not begin, since its run failed before it at g.load"
+    failed = f"{none}, the last one failed at g.load, and none is scheduled"
+    assert airflow_database.wait() == AirflowWait(Outlook.PASSES, failed)
+    # of the one that is to do it, it is
+    upstream = "task g.price did not begin, since its run failed before it at g.load"
+    assert airflow_database.wait(Awaited("crm", "r2", "g.price")) == AirflowWait(Outlook.FAILED, upstream)
     assert airflow_database.wait(Awaited("crm", "r2")) == (Outlook.FAILED, "the run of DAG crm failed at g.load", ())
 
 
