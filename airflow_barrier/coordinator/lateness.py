@@ -32,7 +32,7 @@ _LEAST = timedelta(seconds=60)
 class LateJob:
     """A job that has not brought ``tables`` to a barrier, although all that it needs has been there ``since`` (UTC).
 
-    ``dag`` runs it. ``summary``: what it is doing, in a few words. ``awaited``: the task that does it.
+    ``dag`` runs it. ``summary``: what it is doing, in a few words.
     """
 
     job: str
@@ -40,7 +40,6 @@ class LateJob:
     tables: tuple[str, ...]
     since: datetime
     summary: str
-    awaited: Awaited
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,9 @@ class Late:
         return self.what if self.why is None else f"{self.what}; {self.why}"
 
 
+_Waiting = tuple[LateJob, Awaited]
+
+
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     """Those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are not.
 
@@ -78,7 +80,7 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     def look(rows: Overviews) -> tuple[LateJob, ...]:
         in_flight = rows.in_flight([barrier.topology])[barrier.topology]
         found = _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id])
-        return found.get((barrier.topology, barrier.barrier_id), ())
+        return tuple(job for job, _ in found.get((barrier.topology, barrier.barrier_id), ()))
 
     return meta.overviews.together(look)
 
@@ -153,13 +155,13 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
         barriers = [each.barrier for each in in_flight[name]]
         known = {(each.barrier_id, each.job) for each in failed[name]}  # which says more than that they are late
         jobs = (
-            (barrier, job)
+            (barrier, job, awaited)
             for barrier in barriers
-            for job in waiting.get((name, barrier.barrier_id), ())
+            for job, awaited in waiting.get((name, barrier.barrier_id), ())
             if (barrier.barrier_id, job.job) not in known
         )
         took = _took(newest)
-        held_up = [_late_job(barrier, job, took) for barrier, job in jobs]
+        held_up = [_late_job(barrier, job, awaited, took) for barrier, job, awaited in jobs]
         held_up += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
         found[name] = _Outlook(stamps[name], newest, in_flight[name], readable, failed[name], held_up)
@@ -179,13 +181,11 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
     )
 
 
-def _late_job(barrier: Barrier, job: LateJob, took: Sequence[_Took]) -> Late:
+def _late_job(barrier: Barrier, job: LateJob, awaited: Awaited, took: Sequence[_Took]) -> Late:
     tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
     what = f"{tables} holds up barrier {barrier.barrier_id}"
     at = job.since + _patience_of(took, job.since)
-    return Late(
-        barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, what, why=job.summary, awaited=job.awaited
-    )
+    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, what, why=job.summary, awaited=awaited)
 
 
 def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
@@ -277,8 +277,8 @@ def _patience(took: tuple[float, ...]) -> timedelta:
     return max(_LEAST, timedelta(seconds=_TIMES * median(took))) if took else _LEAST
 
 
-def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[LateJob, ...]]:
-    """(topology, barrier) -> the jobs that it waits for. A handful of queries for all of them."""
+def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[_Waiting, ...]]:
+    """(topology, barrier) -> the jobs that it waits for, each with the task that does it. In a handful of queries."""
     open_now = [each for each in barriers if each.barrier.state is BarrierState.OPEN]
     if not open_now:
         return {}
@@ -331,7 +331,7 @@ def _late(
     pending: Mapping[tuple[str, int], Collection[str]],
     newest: Mapping[Place, AttemptRow],
     processed: Mapping[Place, datetime],
-) -> tuple[LateJob, ...]:
+) -> tuple[_Waiting, ...]:
     late = []
     for job in jobs:
         attempt = newest.get(_at(barrier, job.name))
@@ -343,8 +343,8 @@ def _late(
         said = None if attempt is None else attempt._replace(waited_for=())
         summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)
         awaited = _awaited(barrier, job, attempt, newest.get(_before(barrier, job.name)))
-        late.append(LateJob(job.name, job.owner, missing, since, summary, awaited))
-    return tuple(sorted(late, key=lambda job: (job.since, job.job)))
+        late.append((LateJob(job.name, job.owner, missing, since, summary), awaited))
+    return tuple(sorted(late, key=lambda each: (each[0].since, each[0].job)))
 
 
 def _awaited(barrier: Barrier, job: Job, attempt: AttemptRow | None, before: AttemptRow | None) -> Awaited:
