@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Annotated, Any, Protocol, cast
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from enum import Enum
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 from fastapi import HTTPException, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
@@ -25,6 +27,28 @@ LeaseId = Annotated[int, Path(ge=0, lt=2**63)]
 RevisionNumber = Annotated[int, Path(ge=1, lt=2**31)]
 BeforeBarrier = Annotated[int | None, Query(ge=0, lt=2**63, description="Of those with lower numbers.")]
 BeforeRevision = Annotated[int | None, Query(ge=0, lt=2**31, description="Of those with lower numbers.")]
+
+
+class Outlook(Enum):
+    """What comes of something that does not begin, if nobody does anything."""
+
+    #: It begins by itself.
+    PASSES = "passes"
+    #: It does not begin until a person does something.
+    STOPPED = "stopped"
+    #: Neither does this: a task before it, or its own, has failed for good.
+    FAILED = "failed"
+
+    @property
+    def needs_somebody(self) -> bool:
+        return self is not Outlook.PASSES
+
+
+class Wait(NamedTuple):
+    """Why something that is waited for does not begin: ``summary`` says it in a few words."""
+
+    outlook: Outlook
+    summary: str
 
 
 class Access(Protocol):
@@ -48,6 +72,12 @@ class Access(Protocol):
 
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
         """Which of these DAGs they may change, and so act for."""
+        ...
+
+    def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
+        """Why these do not begin, as far as the host knows. They are of DAGs that the caller may read, and what is told
+        names no others.
+        """
         ...
 
     @property

@@ -13,6 +13,7 @@ from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
 from airflow_barrier.api.cells import Cell, States, cell_of, seen_tables, states_at
 from airflow_barrier.api.sight import Sight, SightDep, owners
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, task_of
+from airflow_barrier.api.waits import explained, has_failed
 from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
 from airflow_barrier.protocol.deliveries import DeliveryRecord
@@ -76,6 +77,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         return states, standing, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
 
     states, standing, progress, attempts, deliveries = meta.overviews.together(look)
+    states = states.explained(sight)
     actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
     rows = {row.table: row for row in progress}
@@ -84,7 +86,10 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     whole = sight.sees_all(owners(topology.jobs))
     dags = owners(seen_jobs.values())
     failed = failed_of((each for each in standing.failed if each.barrier_id == barrier_id), dags)
-    late = late_of((each for each in standing.late if each.barrier_id == barrier_id), dags)
+    waits = sight.waits_of(each for each in (*standing.late, *standing.expected) if each.barrier_id == barrier_id)
+    late = [each for each in explained(standing, waits) if each.barrier_id == barrier_id]
+    again_at = [*(each.again_at for each in failed), *([None] if has_failed(late, waits) else [])]
+    is_late = bool(late_of((each for each in standing.late if each.barrier_id == barrier_id), dags))
     return models.BarrierDetail(
         **dict(barrier_of(found, whole=whole)),
         topology=sight.name,
@@ -93,9 +98,9 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         expiring_at=found.expiring_at,
         dag_id=None if run is None else run.dag_id,
         run_id=None if run is None else run.run_id,
-        health=health_of([found.state], [each.again_at for each in failed], late=bool(late), sink_fails=False),
+        health=health_of([found.state], again_at, late=is_late, sink_fails=False),
         failed=failed,
-        late=late,
+        late=late_of(late, dags),
         tables=[
             _table(sight, cell_of(sight, states, found, table, job), rows.get(table))
             for table, job in sorted(column.items())
@@ -131,6 +136,7 @@ def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarri
         unchanged_since=None if row is None else row.carried_from,
         processed_at=None if row is None else row.processed_at,
         written_at=None if row is None else row.written_at,
+        waits=None if cell.wait is None else cell.wait.summary,
     )
 
 

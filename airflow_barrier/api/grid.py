@@ -57,6 +57,7 @@ def grid(
         return states_of(looked, sight, columns, list(shown)), levels
 
     states, (repeatable_read, read_committed) = sight.meta.overviews.together(look)
+    states = states.explained(sight)
     grid_rows, notes = [], []
     for table, job in shown.items():
         cells = [
@@ -73,7 +74,7 @@ def grid(
                 summary=summary_of(sight, cell, current, whole=whole[versions[cell.barrier.barrier_id]]),
             )
             for cell in cells
-            if cell.state in _NOTED
+            if cell.state in _NOTED or cell.wait is not None
         ]
     return models.Grid(
         topology=sight.name,

@@ -78,7 +78,9 @@ class BarrierSummary(Model):
 
 
 class Late(Model):
-    """Somebody who holds up a barrier, or the topology, ``since`` when; ``summary`` says it in a sentence."""
+    """Somebody who holds up a barrier, or the topology, ``since`` when; ``summary`` says it in a sentence. Who will not
+    come unless a person does something is told at once, others once they are late.
+    """
 
     barrier_id: int | None
     job: str | None
@@ -260,7 +262,7 @@ class Attempt(Model):
 
 class TableAtBarrier(Model):
     """``unchanged_since``: the barrier whose rows these still are. ``snapshot_id``: as text, since JavaScript's numbers
-    hold no 64 bits.
+    hold no 64 bits. ``waits``: why its job does not begin, as far as Airflow knows.
     """
 
     table: str
@@ -271,6 +273,7 @@ class TableAtBarrier(Model):
     unchanged_since: int | None
     processed_at: datetime | None
     written_at: datetime | None
+    waits: str | None
 
 
 class Cut(Model):

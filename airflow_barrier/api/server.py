@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any
@@ -11,9 +11,10 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from airflow_barrier.api.access import Access
+from airflow_barrier.api.access import Access, Wait
 from airflow_barrier.api.app import create_api
 from airflow_barrier.api.tokens import ANYBODY, Bearer, Tokens
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import CredentialsOf, Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
@@ -59,6 +60,10 @@ class TokenAccess:
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
         """None: tokens are for reading."""
         return set()
+
+    def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
+        """Nothing: no Airflow is asked here."""
+        return {}
 
     @property
     def actor(self) -> str:

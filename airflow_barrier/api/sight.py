@@ -7,8 +7,11 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from airflow_barrier.api.access import Access, access_in, not_found
+from airflow_barrier.api.access import Access, Wait, access_in, not_found
+from airflow_barrier.api.waits import waits_of
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.doing import summary_of
+from airflow_barrier.coordinator.lateness import Late
 from airflow_barrier.metaservice.overviews import AttemptRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import MetaServiceMissingError
@@ -107,6 +110,10 @@ class Sight:
         needs = attempt.waited_for if attempt.state is AttemptState.REQUESTED else ()
         told = [str(need) for need in needs if need.table in tables]
         return told if len(told) == len(needs) else [*told, _OTHERS]
+
+    def waits_of(self, held_up: Iterable[Late]) -> Mapping[Awaited, Wait]:
+        """Why what of these is seen does not begin. What asks is not in a transaction."""
+        return waits_of(self._access, held_up, self._readable)
 
     def reason(self, attempt: AttemptRow) -> str | None:
         """Why an attempt ended. That another job was staged anew is told to who may read all."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from airflow_barrier.api import models
 from airflow_barrier.api.sight import Sight
+from airflow_barrier.coordinator.awaited import task_key
 from airflow_barrier.coordinator.failing import Failed
 from airflow_barrier.coordinator.lateness import Late
 from airflow_barrier.coordinator.status import SinkStatus
@@ -70,11 +71,8 @@ def failed_of(found: Iterable[Failed], dags: Collection[str]) -> list[models.Fai
 
 def task_of(request_key: str) -> models.Task | None:
     """The task that asks for an attempt; None: it was asked for by somebody who is no task."""
-    dag_id, _, rest = request_key.partition("/")
-    run_id, *ends = rest.rsplit("/", 2)  # a run's id may hold anything
-    if len(ends) < 2 or not ends[1].removeprefix("-").isdecimal():
-        return None
-    return models.Task(dag_id=dag_id, run_id=run_id, task_id=ends[0], map_index=int(ends[1]))
+    key = task_key(request_key)
+    return None if key is None else models.Task(**key._asdict())
 
 
 def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:

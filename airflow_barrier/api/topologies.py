@@ -9,11 +9,13 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, HTTPException, Query
 
 from airflow_barrier.api import models
-from airflow_barrier.api.access import Told, not_found, told_in_http
+from airflow_barrier.api.access import Told, Wait, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, known_topologies, owners, seen
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import Standing, standings
+from airflow_barrier.api.waits import explained, has_failed, waits_of
+from airflow_barrier.coordinator.awaited import Awaited
+from airflow_barrier.coordinator.lateness import Late, Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
@@ -80,7 +82,9 @@ def topologies(
     sinks = meta.overviews.failing_sinks([each.name for each in asked])
     readable = access.readable({dag for each in sinks.values() for _, dag in each})
     failing = {topology: [sink for sink, dag in each if dag in readable] for topology, each in sinks.items()}
-    glances = meta.overviews.together(lambda rows: _glances(rows, asked, told, failing))
+    found = meta.overviews.together(lambda rows: _standings(rows, asked))
+    waits = waits_of(access, _held_up(found), {dag for dags in told.values() for dag in dags})
+    glances = _glances(asked, told, failing, found, waits)
     listed = [each for each in glances if health in (None, each.health) and (after is None or each.place > after)]
     return _page(deployment, listed[:limit], glances, listed[limit - 1].place if len(listed) > limit else None)
 
@@ -91,7 +95,8 @@ def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
     told = {each.name: each.dags for each in known}
     sinks = meta.overviews.failing_sinks(list(told))
     failing = {topology: [sink for sink, _ in each] for topology, each in sinks.items()}
-    glances = meta.overviews.together(lambda rows: _glances(rows, known, told, failing))
+    found = meta.overviews.together(lambda rows: _standings(rows, known))
+    glances = _glances(known, told, failing, found, {})
     return _page(deployment, glances, glances, None)
 
 
@@ -111,14 +116,15 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     sinks = sinks_of(sight, sink_statuses(sight.meta, sight.name))
     failing = [each.sink for each in sinks if each.error is not None and each.state == SinkState.ACTIVE.value]
 
-    def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
-        (glance,) = _glances(rows, [known], {sight.name: dags}, {sight.name: failing})
+    def look(rows: Overviews) -> tuple[dict[str, Standing], int | None]:
         staged = rows.served(sight.name, STAGED)
-        return _summary(deployment, glance), None if staged is None else staged.barrier_id
+        return _standings(rows, [known]), None if staged is None else staged.barrier_id
 
-    summary, read_committed = sight.meta.overviews.together(look)
+    found, read_committed = sight.meta.overviews.together(look)
+    waits = sight.waits_of(_held_up(found))
+    (glance,) = _glances([known], {sight.name: dags}, {sight.name: failing}, found, waits)
     return models.Topology(
-        **dict(summary),
+        **dict(_summary(deployment, glance)),
         jobs=[
             models.Job(
                 job=job.name,
@@ -164,21 +170,33 @@ class _Glance(NamedTuple):
         return f"{WORST_FIRST.index(self.health)} {since} {self.known.name}"
 
 
+def _standings(rows: Overviews, known: Sequence[Known]) -> dict[str, Standing]:
+    return standings(rows, {each.name: each.freshness for each in known})
+
+
+def _held_up(found: Mapping[str, Standing]) -> list[Late]:
+    return [each for standing in found.values() for each in (*standing.late, *standing.expected)]
+
+
 def _glances(
-    rows: Overviews,
     known: Sequence[Known],
     told: Mapping[str, Mapping[str, int]],
     failing: Mapping[str, list[str]],
+    found: Mapping[str, Standing],
+    waits: Mapping[Awaited, Wait],
 ) -> list[_Glance]:
-    """In the order of the list. All of them have to be looked at for that; how they stand is remembered."""
-    found = standings(rows, {each.name: each.freshness for each in known})
+    """In the order of the list. All of them have to be looked at for that; how they stand is remembered. ``told``: of
+    each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each. ``waits``: of
+    these DAGs.
+    """
     glances = []
     for each in known:
         standing, dags, sinks = found[each.name], told[each.name], failing[each.name]
-        failed, late = failed_of(standing.failed, dags), late_of(standing.late, dags)
-        again_at = [failure.again_at for failure in failed]
-        health = health_of(standing.states, again_at, late=bool(late), sink_fails=bool(sinks))
-        glances.append(_Glance(each, dags, standing, failed, late, sinks, health))
+        failed, late = failed_of(standing.failed, dags), explained(standing, waits)
+        again_at = [*(failure.again_at for failure in failed), *([None] if has_failed(late, waits) else [])]
+        is_late = bool(late_of(standing.late, dags))
+        health = health_of(standing.states, again_at, late=is_late, sink_fails=bool(sinks))
+        glances.append(_Glance(each, dags, standing, failed, late_of(late, dags), sinks, health))
     return sorted(glances, key=lambda each: each.place)
 
 

@@ -24,7 +24,7 @@ def words_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool, wa
     if waits_for:
         return f"waits for {', '.join(waits_for)}"
     if attempt is None:
-        return f"waits for the next run of DAG {dag}" if member else "not started"
+        return f"no run of DAG {dag} has asked for it yet" if member else "not started"
     if attempt.state is AttemptState.REQUESTED:
         return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
     if attempt.state is AttemptState.ABORTED and attempt.tried is not None:

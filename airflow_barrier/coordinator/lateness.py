@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import NamedTuple
 
+from airflow_barrier.coordinator.awaited import Awaited, task_key
 from airflow_barrier.coordinator.doing import summary_of
 from airflow_barrier.coordinator.failing import Failed, failures
 from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place, Stamp
@@ -46,7 +47,8 @@ class Late:
     """What holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary`` says it in a sentence.
 
     ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known. ``at``: from when on that was
-    too long (UTC). As long as the same is waited for, it is the same moment whenever one looks.
+    too long (UTC). As long as the same is waited for, it is the same moment whenever one looks. ``why`` it has not come
+    yet, if that is known. ``awaited``: what Airflow can be asked about, to know more of that.
     """
 
     barrier_id: int | None
@@ -55,7 +57,18 @@ class Late:
     tables: tuple[str, ...]
     since: datetime
     at: datetime
-    summary: str
+    what: str
+    why: str | None = None
+    awaited: Awaited | None = None
+
+    @property
+    def summary(self) -> str:
+        if self.job is not None:
+            return f"{self.what} (job {self.job} of DAG {self.dag}: {self.why})"
+        return self.what if self.why is None else f"{self.what}; {self.why}"
+
+
+_Waiting = tuple[LateJob, Awaited]
 
 
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
@@ -67,7 +80,7 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     def look(rows: Overviews) -> tuple[LateJob, ...]:
         in_flight = rows.in_flight([barrier.topology])[barrier.topology]
         found = _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id])
-        return found.get((barrier.topology, barrier.barrier_id), ())
+        return tuple(job for job, _ in found.get((barrier.topology, barrier.barrier_id), ()))
 
     return meta.overviews.together(look)
 
@@ -76,7 +89,8 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
 class Standing:
     """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
     read serves, and how old that is in seconds (None: nothing is committed); the revision that is under way, if one is;
-    the jobs that have failed, oldest first; and all else that is late, the longest first.
+    the jobs that have failed, oldest first; all else that is late, the longest first; and the jobs that barriers wait
+    for and that are not late yet.
     """
 
     recent: Sequence[BarrierRow]
@@ -86,6 +100,7 @@ class Standing:
     revision: int | None
     failed: Sequence[Failed]
     late: Sequence[Late]
+    expected: Sequence[Late]
 
     @property
     def states(self) -> list[BarrierState]:
@@ -101,8 +116,8 @@ def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[st
     """
     now, stamps = rows.now(), rows.stamps(list(freshness))
     known = {name: _outlooks.get((stamp.database, name)) for name, stamp in stamps.items()}
-    outlooks = {name: each for name, each in known.items() if each is not None and each.holds(stamps[name], now)}
-    for name, outlook in _look(rows, {name: stamps[name] for name in stamps if name not in outlooks}, now).items():
+    outlooks = {name: each for name, each in known.items() if each is not None and each.stamp == stamps[name]}
+    for name, outlook in _look(rows, {name: stamps[name] for name in stamps if name not in outlooks}).items():
         outlooks[name] = outlook
         if len(_outlooks) >= _OUTLOOKS_KEPT:
             _outlooks.clear()
@@ -112,8 +127,8 @@ def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[st
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What of a standing is the same whenever one looks, as long as nothing changes, and nothing but time has to pass
-    for ``late`` to be so. ``until``: then jobs of a younger barrier may be late, too.
+    """What of a standing is the same whenever one looks, as long as nothing changes. ``held_up``: what is late once the
+    time for it has passed.
     """
 
     stamp: Stamp
@@ -122,11 +137,7 @@ class _Outlook:
     readable: BarrierRow | None
     revision: int | None
     failed: Sequence[Failed]
-    late: Sequence[Late]
-    until: datetime | None
-
-    def holds(self, stamp: Stamp, now: datetime) -> bool:
-        return self.stamp == stamp and (self.until is None or now <= self.until)
+    held_up: Sequence[Late]
 
 
 #: By database and topology. A look at a thousand tables costs more than all else that a page asks.
@@ -134,36 +145,27 @@ _outlooks: dict[tuple[Hashable, str], _Outlook] = {}
 _OUTLOOKS_KEPT = 4_000
 
 
-def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[str, _Outlook]:
+def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
     """At these topologies, by their names."""
     names = list(stamps)
     if not names:
         return {}
     recent, in_flight, revising = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.revising(names)
-    took = {name: _took(newest) for name, newest in recent.items()}
-    old: list[InFlight] = []
-    until: dict[str, datetime] = {}
-    for name, open_now in in_flight.items():
-        for each in open_now:
-            # nobody is late for longer than the barrier is open
-            at = each.barrier.opened_at + _least_patience(took[name], each.barrier.opened_at)
-            if at < now:
-                old.append(each)
-            else:
-                until[name] = min(at, until.get(name, at))
-    held_up, failed = _held_up(rows, old), failures(rows, in_flight)
+    waiting = _held_up(rows, [each for barriers in in_flight.values() for each in barriers])
+    failed = failures(rows, in_flight)
     found = {}
     for name, newest in recent.items():
         barriers = [each.barrier for each in in_flight[name]]
         known = {(each.barrier_id, each.job) for each in failed[name]}  # which says more than that they are late
-        held = (
-            (barrier, job)
+        jobs = (
+            (barrier, job, awaited)
             for barrier in barriers
-            for job in held_up.get((name, barrier.barrier_id), ())
+            for job, awaited in waiting.get((name, barrier.barrier_id), ())
             if (barrier.barrier_id, job.job) not in known
         )
-        late = [_late_job(barrier, job, took[name]) for barrier, job in held]
-        late += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
+        took = _took(newest)
+        held_up = [_late_job(barrier, job, awaited, took) for barrier, job, awaited in jobs]
+        held_up += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
         found[name] = _Outlook(
             stamp=stamps[name],
@@ -172,14 +174,13 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[s
             readable=readable,
             revision=revising.get(name),
             failed=failed[name],
-            late=late,
-            until=until.get(name),
+            held_up=held_up,
         )
     return found
 
 
 def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Standing:
-    late = [each for each in (*outlook.late, *_stale(outlook.readable, freshness)) if each.at < now]
+    late = [each for each in (*outlook.held_up, *_stale(outlook.readable, freshness)) if each.at < now]
     return Standing(
         recent=outlook.recent,
         in_flight=outlook.in_flight,
@@ -188,14 +189,15 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
         revision=outlook.revision,
         failed=outlook.failed,
         late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
+        expected=[each for each in outlook.held_up if each.job is not None and each.at >= now],
     )
 
 
-def _late_job(barrier: Barrier, job: LateJob, took: Sequence[_Took]) -> Late:
+def _late_job(barrier: Barrier, job: LateJob, awaited: Awaited, took: Sequence[_Took]) -> Late:
     tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
-    summary = f"{tables} holds up barrier {barrier.barrier_id} (job {job.job} of DAG {job.dag}: {job.summary})"
+    what = f"{tables} holds up barrier {barrier.barrier_id}"
     at = job.since + _patience_of(took, job.since)
-    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, summary)
+    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, what, why=job.summary, awaited=awaited)
 
 
 def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
@@ -206,7 +208,7 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
     since = max(filter(None, (oldest.committing_at or oldest.precommit_at or oldest.opened_at, before)))
     at = since if oldest.state is BarrierState.BLOCKED else since + _patience_of(_took(recent), since)
     number, command = oldest.barrier_id, f"airflow-barrier barrier commit {oldest.topology} {oldest.barrier_id}"
-    summary = {
+    what = {
         BarrierState.PRECOMMIT: f"barrier {number} is staged, nobody commits it: clear its commit task, or {command}",
         BarrierState.COMMITTING: f"barrier {number} is decided and not published: clear its commit task, or {command}",
         BarrierState.BLOCKED: (
@@ -214,7 +216,10 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
             "person decides, on its page or by airflow-barrier barrier resolve, whose rows stand"
         ),
     }[oldest.state]
-    return [Late(number, None, oldest.run.dag_id or None, (), since, at, summary)]
+    run = oldest.run
+    waits = oldest.state is not BarrierState.BLOCKED and run.dag_id  # a person is waited for, or nobody knows who
+    awaited = Awaited(run.dag_id, run.run_id) if waits else None
+    return [Late(number, None, run.dag_id or None, (), since, at, what, awaited=awaited)]
 
 
 def _unopened(recent: Sequence[BarrierRow]) -> list[Late]:
@@ -228,9 +233,11 @@ def _unopened(recent: Sequence[BarrierRow]) -> list[Late]:
     # as long as one was in flight, that one was waited for
     ended = [at for row in recent for at in (row.commit_at, row.aborted_at) if at is not None]
     at = max([since + max(usual, _LEAST), *ended])
-    often = f"as a rule there is one every {short(usual)}"
-    summary = f"no barrier was opened after {newest.barrier_id}, {often}; is the DAG paused?"
-    return [Late(None, None, None, (), since, at, summary)]
+    aborted = any(row.barrier_id > newest.barrier_id and row.kind is BarrierKind.EPOCH for row in recent)
+    none = "all barriers that were opened after {} were aborted" if aborted else "no barrier was opened after {}"
+    what = f"{none.format(newest.barrier_id)}, as a rule there is one every {short(usual)}"
+    dag = newest.run_dag_id or None
+    return [Late(None, None, dag, (), since, at, what, awaited=None if dag is None else Awaited(dag))]
 
 
 def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
@@ -238,8 +245,8 @@ def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
     if freshness is None or readable is None:
         return []
     since = readable.timestamp + timedelta(seconds=freshness)
-    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {short(freshness)}"
-    return [Late(None, None, None, (), since, since, summary)]
+    what = f"readers have barrier {readable.barrier_id}, older than the objective of {short(freshness)}"
+    return [Late(None, None, None, (), since, since, what)]
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
@@ -282,14 +289,8 @@ def _patience(took: tuple[float, ...]) -> timedelta:
     return max(_LEAST, timedelta(seconds=_TIMES * median(took))) if took else _LEAST
 
 
-def _least_patience(newest: Sequence[_Took], opened_at: datetime) -> timedelta:
-    """Whatever since a job holds up a barrier that was opened then, it is not late any sooner."""
-    later = [each.commit_at for each in newest if each.commit_at > opened_at]
-    return min(_patience_of(newest, since) for since in (opened_at, *later))
-
-
-def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[LateJob, ...]]:
-    """(topology, barrier) -> its late jobs. A handful of queries for all of them."""
+def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[_Waiting, ...]]:
+    """(topology, barrier) -> the jobs that it waits for, each with the task that does it. In a handful of queries."""
     open_now = [each for each in barriers if each.barrier.state is BarrierState.OPEN]
     if not open_now:
         return {}
@@ -306,7 +307,14 @@ def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, i
         # a job that has joined since is not one of this barrier's, whatever rows its history has brought
         jobs = {job.name: job for job in map(topology.writer, filter(here.__contains__, topology.tables))}.values()
         held[each] = [job for job in jobs if here.isdisjoint(job.inlets) and before.isdisjoint(job.outlets)]
-    newest = rows.newest_at([_at(each.barrier, job.name) for each, jobs in held.items() for job in jobs])
+    newest = rows.newest_at(
+        [
+            place
+            for each, jobs in held.items()
+            for job in jobs
+            for place in (_at(each.barrier, job.name), _before(each.barrier, job.name))
+        ]
+    )
     processed = rows.processed_at(
         [need for each, jobs in held.items() for job in jobs for need in _needs(each.barrier, job)]
     )
@@ -320,13 +328,13 @@ def _at(barrier: Barrier, name: str) -> Place:
     return Place(barrier.topology, barrier.barrier_id, name)
 
 
+def _before(barrier: Barrier, name: str) -> Place:
+    return Place(barrier.topology, barrier.predecessor or 0, name)
+
+
 def _needs(barrier: Barrier, job: Job) -> list[Place]:
     """Its inlets at the barrier, and its outlets at the one before."""
-    before = barrier.predecessor or 0
-    return [
-        *(_at(barrier, table) for table in job.inlets),
-        *(Place(barrier.topology, before, table) for table in job.outlets),
-    ]
+    return [*(_at(barrier, table) for table in job.inlets), *(_before(barrier, table) for table in job.outlets)]
 
 
 def _late(
@@ -335,7 +343,7 @@ def _late(
     pending: Mapping[tuple[str, int], Collection[str]],
     newest: Mapping[Place, AttemptRow],
     processed: Mapping[Place, datetime],
-) -> tuple[LateJob, ...]:
+) -> tuple[_Waiting, ...]:
     late = []
     for job in jobs:
         attempt = newest.get(_at(barrier, job.name))
@@ -346,5 +354,18 @@ def _late(
         # what it waited for is there
         said = None if attempt is None else attempt._replace(waited_for=())
         summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)
-        late.append(LateJob(job.name, job.owner, missing, since, summary))
-    return tuple(sorted(late, key=lambda job: (job.since, job.job)))
+        awaited = _awaited(barrier, job, attempt, newest.get(_before(barrier, job.name)))
+        late.append((LateJob(job.name, job.owner, missing, since, summary), awaited))
+    return tuple(sorted(late, key=lambda each: (each[0].since, each[0].job)))
+
+
+def _awaited(barrier: Barrier, job: Job, attempt: AttemptRow | None, before: AttemptRow | None) -> Awaited:
+    """``attempt``: the newest one at the barrier. If nobody has asked for it, the task is the one that did so
+    ``before``, and the run the one that opened the barrier, unless that is another DAG's.
+    """
+    asked = None if attempt is None else task_key(attempt.request_key)
+    if asked is not None and asked.dag_id == job.owner:
+        return Awaited(*asked[:3])
+    earlier = None if before is None else task_key(before.request_key)
+    run_id = barrier.run.run_id if barrier.run.dag_id == job.owner else None
+    return Awaited(job.owner, run_id, earlier.task_id if earlier is not None and earlier.dag_id == job.owner else None)

@@ -78,7 +78,7 @@ class Known(NamedTuple):
 
 
 class BarrierRow(NamedTuple):
-    """What lists show of a barrier; the names are those of :class:`~airflow_barrier.protocol.records.Barrier`."""
+    """What lists show of a barrier; the names are the database's."""
 
     topology: str
     barrier_id: int
@@ -92,6 +92,7 @@ class BarrierRow(NamedTuple):
     commit_at: datetime | None
     aborted_at: datetime | None
     reason: str | None
+    run_dag_id: str
 
 
 class InFlight(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,10 +22,13 @@ from fastapi import HTTPException, Request
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from airflow_barrier.api.access import Wait
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.hooks.credentials import credentials_of
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.plugins.waits import find_waits
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -74,6 +77,11 @@ class AirflowAccess:
 
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
         return self._authorized("PUT", dag_ids)
+
+    def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
+        found = find_waits(awaited)
+        readable = self.readable({dag for each in found.values() for dag in each.holders})
+        return {each: wait.told(readable) for each, wait in found.items()}
 
     @property
     def actor(self) -> str:

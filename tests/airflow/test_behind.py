@@ -32,7 +32,7 @@ def test_the_next_run_of_a_member_works_off_what_was_missed(counting: Counting) 
         airflow.trigger("behind", logical_date=day(number))
     open_ones = dict.fromkeys((2, 3, 4), "OPEN")
     airflow.until(lambda: counting.states() == {1: "COMMIT", **open_ones}, "barriers that lack the member")
-    next_run = airflow.trigger(MEMBER, logical_date=day(4))
+    next_run = it_is_told_why_nothing_runs(counting)
     airflow.wait_for_run(MEMBER, next_run)
     airflow.wait_for_runs("behind", 4)
     assert counting.states() == dict.fromkeys((1, 2, 3, 4), "COMMIT")
@@ -52,3 +52,44 @@ def test_the_next_run_of_a_member_works_off_what_was_missed(counting: Counting) 
     assert "did job mirror at barriers 5" in airflow.log(MEMBER, click, mirror)
     airflow.wait_for_runs("behind", 5)
     assert counting.published("mirror") == sum_of_barriers(5)
+
+
+def it_is_told_why_nothing_runs(counting: Counting) -> str:
+    """While the member is paused, has no run, and while its run, which this returns, waits for a pool."""
+    airflow, topology = counting.airflow, "/barrier_default/topologies/behind"
+    mirror = "behind.mirror"
+
+    def told() -> tuple[list[str], str]:
+        late = airflow.told("viewer", topology).json()["late"]
+        (waits,) = (
+            each["waits"]
+            for each in airflow.told("viewer", f"{topology}/barriers/2").json()["tables"]
+            if each["table"] == mirror
+        )
+        return [each["summary"] for each in late], waits
+
+    airflow.pause(MEMBER)
+    paused = f"DAG {MEMBER} is paused"
+    early = f"{mirror} holds up barrier 2 (job mirror of DAG {MEMBER}: {paused})"
+    airflow.until(lambda: told()[1] == paused, "the pause to be told")
+    assert early in told()[0], "before it is late"
+    airflow.unpause(MEMBER)
+    none = (
+        f"no run of DAG {MEMBER} is under way, the last one failed at {counting.task('mirror')}, and none is scheduled"
+    )
+    airflow.until(lambda: told()[1] == none, "the want of a run to be told")
+    assert early not in told()[0]
+
+    def resize(slots: int) -> None:
+        asked = {"json": {"slots": slots}, "params": {"update_mask": "slots"}}
+        airflow.api.patch("/pools/default_pool", **asked).raise_for_status()
+
+    slots = airflow.get("/pools/default_pool")["slots"]
+    resize(0)
+    try:
+        run = airflow.trigger(MEMBER, logical_date=day(4))
+        full = f"task {counting.task('mirror')} waits for pool default_pool, which has no slots"
+        airflow.until(lambda: told()[1] == full, "the full pool to be told")
+    finally:
+        resize(slots)
+    return run

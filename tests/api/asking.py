@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Depends, FastAPI, Header, HTTPException
 from httpx import ASGITransport, AsyncClient, Response
 
-from airflow_barrier.api.access import Access
+from airflow_barrier.api.access import Access, Wait
 from airflow_barrier.api.app import create_api
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment, nobody_gets_in
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
@@ -43,6 +44,11 @@ class User:
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
         return _allowed(self.rights.edits.get(self.name, frozenset()), dag_ids)
 
+    def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
+        assert {each.dag_id for each in awaited} <= self.readable(each.dag_id for each in awaited)
+        found = ((each, self.rights.wait(each)) for each in awaited)
+        return {each: wait for each, wait in found if wait is not None}
+
     @property
     def actor(self) -> str:
         return f"{self.name} (test)"
@@ -61,10 +67,13 @@ def no_tables(name: str) -> Deployment:
 
 @dataclass
 class Rights:
-    """User -> the DAGs that they may read, or edit; None: all of them. They may change meanwhile."""
+    """User -> the DAGs that they may read, or edit; None: all of them. They may change meanwhile. ``wait``: why
+    something does not begin.
+    """
 
     metas: Mapping[str, MetaService]
     connect: Callable[[str], Deployment] = no_tables
+    wait: Callable[[Awaited], Wait | None] = lambda awaited: None
     edits: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None})
     of: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None, "nobody": frozenset()})
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from airflow_barrier.api.access import Outlook, Wait
+from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.topology import Job
@@ -18,6 +20,7 @@ from tests.api.live import statements
 from tests.metaservice.world import World, changed_by_hand
 from tests.support.runs import run_of
 
+RUN = f"scheduled__{4 * 365 * 10}"
 TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at")
 LOAD = Job("load", "shop", outlets=("shop.orders",))
 RATIO = Job("ratio", "crm", inlets=("shop.orders",), outlets=("crm.ratio",))
@@ -101,7 +104,11 @@ def test_a_commit(hourly: World, asking: Asking, begin: Callable[[World], Any], 
     ago(hourly, number, 0.5)
     assert late(asking) == [(4, None, "shop")]
     assert asking.told("shop")["late"][0]["summary"].startswith(said)
-    assert late(asking, asking.may_read("analyst", "crm")) == [(4, None, None)]
+    asking.rights.wait = lambda each: Wait(Outlook.STOPPED, f"{each} is so")
+    assert asking.told("shop")["late"][0]["summary"].endswith(f"; {Awaited('shop', RUN)} is so")
+    analyst = asking.may_read("analyst", "crm")
+    assert late(asking, analyst) == [(4, None, None)]
+    assert "is so" not in asking.told("shop", analyst)["late"][0]["summary"]
 
 
 def test_a_barrier_that_waits_for_the_one_before_is_not_late(hourly: World, asking: Asking) -> None:
@@ -118,10 +125,19 @@ def test_a_barrier_that_waits_for_the_one_before_is_not_late(hourly: World, aski
 def test_a_barrier_that_nobody_opens(hourly: World, asking: Asking) -> None:
     for number in (1, 2, 3):
         ago(hourly, number, 5.5 - number)
-    assert late(asking) == [(None, None, None)]
-    assert (
-        "no barrier was opened after 3, as a rule there is one every 1 h" in asking.told("shop")["late"][0]["summary"]
-    )
+    assert late(asking) == [(None, None, "shop")]
+    assert late(asking, asking.may_read("analyst", "crm")) == [(None, None, None)]
+    (told,) = asking.told("shop")["late"]
+    assert told["summary"] == "no barrier was opened after 3, as a rule there is one every 1 h"
+    asking.rights.wait = lambda each: Wait(Outlook.STOPPED, f"{each} is so")
+    assert asking.told("shop")["late"][0]["summary"] == f"{told['summary']}; {Awaited('shop')} is so"
+    assert asking.told("shop", "analyst")["late"] == [{**told, "dag": None}]
+    asking.rights.wait = lambda each: None
+    # then it is not for want of a run
+    hourly.abort(opened(hourly, 4 * 365 * 10))
+    ago(hourly, 4, 1)
+    (told,) = asking.told("shop")["late"]
+    assert told["summary"] == "all barriers that were opened after 3 were aborted, as a rule there is one every 1 h"
 
 
 def test_what_readers_have_is_too_old(hourly: World, asking: Asking) -> None:

@@ -32,7 +32,6 @@ def test_status(deployed: Deployed) -> None:
         "revision",
         "failed",
         "late",
-        "revision",
         "open",
         "sources",
         "sinks",

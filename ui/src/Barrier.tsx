@@ -188,6 +188,7 @@ function Table({ topology, table, mine }: { topology: string; table: TableAtBarr
           {mark}
         </span>{" "}
         {table.unchanged_since === null ? means : `unchanged since barrier ${table.unchanged_since}`}
+        {table.waits && `: ${table.waits}`}
       </td>
       <td>{table.processed_at && fullTime(table.processed_at)}</td>
       <td>{table.written_at && fullTime(table.written_at)}</td>

@@ -206,6 +206,8 @@ export interface TableAtBarrier {
   unchanged_since: number | null;
   processed_at: string | null;
   written_at: string | null;
+  /** Why its job does not begin, as far as Airflow knows. */
+  waits: string | null;
 }
 
 export interface Cut {
