@@ -18,7 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
 
 
@@ -51,6 +51,8 @@ class Part(str, Enum):
     DECISION = "decision"
     #: From the decision until readers had it.
     COMMIT = "commit"
+    #: The same, of a barrier that is BLOCKED now: somebody else changed a table, and a person has to decide.
+    BLOCKED = "blocked"
     #: The barrier was trimmed, or computed again: what its jobs did at first is not known any more.
     UNKNOWN = "not known any more"
 
@@ -385,7 +387,13 @@ def _decided(at: BarrierMoments, before: Before, until: datetime) -> list[Segmen
     return [
         *held_up,
         Segment(Part.DECISION, None, barrier.barrier_id, free, decided),
-        Segment(Part.COMMIT, None, barrier.barrier_id, decided, until),
+        Segment(
+            Part.BLOCKED if barrier.state is BarrierState.BLOCKED else Part.COMMIT,
+            None,
+            barrier.barrier_id,
+            decided,
+            until,
+        ),
     ]
 
 

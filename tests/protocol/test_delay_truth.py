@@ -1,4 +1,4 @@
-"""Who is blamed for a delay, against eighteen histories of which it is known what had happened."""
+"""Who is blamed for a delay, against nineteen histories of which it is known what had happened."""
 
 from __future__ import annotations
 
@@ -153,6 +153,11 @@ HISTORIES = {
     "to publish takes long": History(
         {("spark", "a", 1): 20, ("spark", "b", 1): 20, ("commit", None, 1): 240},
         [pair(1, 0, 20, 40, 283, A, B, decided=43)],
+    ),
+    "somebody else changed a table": History(
+        {("spark", "a", 1): 20, ("spark", "b", 1): 20, ("blocked", None, 1): 7160},
+        [pair(1, 0, 20, 40, None, A, B, decided=40, state=BarrierState.BLOCKED)],
+        now=7200,
     ),
     "a sensor comes before the job": History(
         {("not asked for", "a", 1): 600, ("spark", "a", 1): 20, ("spark", "b", 1): 10},

@@ -81,6 +81,7 @@ export function Chart({ delay, to }: { delay: Delay; to: (barrier: number) => st
             </svg>{" "}
             how old what readers had was just before
           </li>
+          <li>dashed at the end: until now</li>
           {objective !== null && (
             <li>
               <svg viewBox="0 0 28 10" aria-hidden="true">

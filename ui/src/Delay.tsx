@@ -8,7 +8,7 @@ import { duration, fullTime, spent } from "./clock";
 import { useChanges } from "./LiveMark";
 import { barOf } from "./Gantt";
 import type { Blame, Delay, SinkDelay, Topology } from "./model";
-import { PARTS } from "./path";
+import { PARTS, TOLD } from "./path";
 import type { Place } from "./place";
 import { search } from "./place";
 import { Section } from "./Section";
@@ -104,9 +104,10 @@ function Sums({ delay }: { delay: Delay }) {
         <dt>Now</dt>
         <dd>
           <b className={isOld ? "warn" : ""}>
-            {present.stale === null ? "nothing to read" : `what readers have is ${duration(present.stale)} old`}
+            {present.stale === null ? "nothing to read" : `${duration(present.stale)} old`}
           </b>
           <span className="dim">
+            {present.stale !== null && "is what readers have; "}
             {present.seconds === null
               ? "no barrier is open"
               : `barrier ${present.barrier_id} is open, ${duration(present.seconds)} after its timestamp`}
@@ -143,7 +144,7 @@ function Sums({ delay }: { delay: Delay }) {
 
 const SHOWN = 10;
 function Ranking({ delay }: { delay: Delay }) {
-  const { blame } = delay;
+  const blame = delay.blame.filter(({ seconds }) => seconds >= TOLD);
   const shown = blame.slice(0, SHOWN);
   const rest = blame.slice(SHOWN);
   return (
@@ -151,7 +152,7 @@ function Ranking({ delay }: { delay: Delay }) {
       <h4 id="barriers-blame">
         Who took the time{delay.table !== null && ` that held up ${delay.table}`}
       </h4>
-      {blame.length === 0 ? (
+      {delay.blame.length === 0 ? (
         <Empty>
           It is not known any more: these barriers were computed again, or trimmed. Look at a newer one.
         </Empty>

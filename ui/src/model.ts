@@ -259,6 +259,7 @@ export type Part =
   | "earlier barriers"
   | "decision"
   | "commit"
+  | "blocked"
   | "not known any more";
 
 export interface Segment {

@@ -7,7 +7,7 @@ import type { BarrierDelay, Part, Segment } from "./model";
 export const PARTS: Record<Part, [said: string, waitedFor?: string]> = {
   schedule: ["no run had opened it", "for the schedule"],
   inputs: ["waited for inputs", "for inputs"],
-  "not asked for": ["was not asked for: no run, or an earlier task", "for a run or an earlier task"],
+  "not asked for": ["was not asked for", "for a run or an earlier task"],
   "source away": ["waited for a source that was away", "for a source that was away"],
   waking: ["waited for a slot", "for a slot"],
   "between tries": ["waited for the next try", "for the next try"],
@@ -18,6 +18,7 @@ export const PARTS: Record<Part, [said: string, waitedFor?: string]> = {
   "earlier barriers": ["an earlier barrier held it up", "for earlier barriers"],
   decision: ["waited for the commit task", "for the commit task"],
   commit: ["was published"],
+  blocked: ["was BLOCKED", "for a person to decide, as it is BLOCKED"],
   "not known any more": ["not known any more"],
 };
 
@@ -66,9 +67,12 @@ export function whose({ part, job, barrier }: Pick<Stretch, "part" | "job" | "ba
   if (job !== null) {
     return job;
   }
-  const rows: Partial<Record<Part, string>> = { schedule: "opening", decision: "commit", commit: "commit", "not known any more": part };
+  const rows: Partial<Record<Part, string>> = { schedule: "opening", decision: "commit", commit: "commit", blocked: "commit", "not known any more": part };
   return rows[part] ?? "jobs of other DAGs";
 }
+
+/** What took less is not worth a word. */
+export const TOLD = 0.05;
 
 export function seconds(spans: Span[]): number {
   return spans.reduce((sum, { begin, end }) => sum + end - begin, 0) / 1_000;
@@ -80,7 +84,7 @@ export function seconds(spans: Span[]): number {
  */
 export function pathSaid(path: Stretch[], here: number, opened: number | null): string {
   const told = opened === null ? path : path.filter(({ begin }) => begin >= opened);
-  const waited = told.filter(({ part }) => isWaiting(part));
+  const waited = told.filter((each) => isWaiting(each.part) && seconds([each]) >= TOLD);
   const lost = told.filter(({ part }) => part === "failed tries");
   const unknown = told.filter(({ part }) => part === "not known any more");
   const names = new Set(path.filter(({ part }) => part !== "schedule").map((each) => whose(each, here)));
