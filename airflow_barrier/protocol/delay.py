@@ -29,11 +29,11 @@ class Part(str, Enum):
     SCHEDULE = "schedule"
     #: The job waited for tables of other jobs, or for its own at the barrier before.
     INPUTS = "inputs"
-    #: All was there, and no task of the job had asked for it: no run of its DAG, or an earlier task of the run.
+    #: All was there, and the task of the job had not begun: no run of its DAG, an earlier task, a pool, a worker.
     NOT_ASKED_FOR = "not asked for"
     #: The task had asked, and a source of the job could not be read.
     SOURCE = "source away"
-    #: The task had asked, all was there, and it had not begun: it was woken, or waited for a slot.
+    #: The task had asked, all was there, and it did not go on: it was woken, or waited for a slot once more.
     WAKING = "waking"
     #: A try of the job had failed, and the next had not come.
     BETWEEN_TRIES = "between tries"

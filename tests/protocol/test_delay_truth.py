@@ -1,4 +1,4 @@
-"""Who is blamed for a delay, against nineteen histories of which it is known what had happened."""
+"""Who is blamed for a delay, against twenty histories of which it is known what had happened."""
 
 from __future__ import annotations
 
@@ -84,6 +84,10 @@ class History:
 
 HISTORIES = {
     "a job waits for a full pool": History(
+        {("spark", "a", 1): 60, ("not asked for", "b", 1): 40, ("spark", "b", 1): 10},
+        [pair(1, 0, 60, 110, 112, attempt("a", 0, 0, 60), attempt("b", 100, 100, 110))],
+    ),
+    "a job that has asked already waits for a full pool": History(
         {("spark", "a", 1): 60, ("waking", "b", 1): 40, ("spark", "b", 1): 10},
         [pair(1, 0, 60, 110, 112, attempt("a", 0, 0, 60), attempt("b", 0, 100, 110))],
     ),

@@ -7,9 +7,9 @@ import type { BarrierDelay, Part, Segment } from "./model";
 export const PARTS: Record<Part, [said: string, waitedFor?: string]> = {
   schedule: ["no run had opened it", "for the schedule"],
   inputs: ["waited for inputs", "for inputs"],
-  "not asked for": ["was not asked for", "for a run or an earlier task"],
+  "not asked for": ["had no task that had begun", "for its task to begin"],
   "source away": ["waited for a source that was away", "for a source that was away"],
-  waking: ["waited for a slot", "for a slot"],
+  waking: ["was being woken", "to be woken"],
   "between tries": ["waited for the next try", "for the next try"],
   "failed, not repeated": ["had failed, and nobody repeated it", "for somebody to repeat what had failed"],
   "failed tries": ["ran, and failed"],
