@@ -82,9 +82,7 @@ class Oracle(Histories):
         stamps = rows.stamps([NAME])
         if not stamps:
             return
-        found = lateness._look(rows, stamps, rows.now() + timedelta(days=1))[
-            NAME
-        ]  # when jobs of all barriers may be late
+        found = lateness._look(rows, stamps)[NAME]
         assert self._outlook is None or self._outlook.stamp != found.stamp or self._outlook == found, "changed unseen"
         self._outlook = found
 
