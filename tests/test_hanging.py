@@ -101,11 +101,11 @@ def test_a_process_that_cannot_even_fail_ends(pytester: pytest.Pytester) -> None
 def test_a_run_that_takes_too_long_tells_what_has_failed(pytester: pytest.Pytester) -> None:
     """Also of the processes that would go on for hours."""
     tests = "from threading import Event\ndef test_fails(): assert False\ndef test_is_long(): Event().wait()"
-    done = run(pytester, tests, "-o", "ends_after=15", "-n", "2")
+    done = run(pytester, tests, "-o", "ends_after=30", "-n", "2")
     assert done.ret == pytest.ExitCode.INTERRUPTED
     done.assert_outcomes(failed=1)
     said = done.stderr.str()
-    assert "the run has taken 15 s and ends" in said
+    assert "the run has taken 30 s and ends" in said
     assert "in test_is_long\n" in said
 
 
