@@ -13,7 +13,7 @@ from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
 from airflow_barrier.api.cells import Cell, States, cell_of, seen_tables, states_at
 from airflow_barrier.api.sight import Sight, SightDep, owners
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, task_of
-from airflow_barrier.api.waits import explained, has_failed
+from airflow_barrier.api.waits import again_at, explained
 from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
 from airflow_barrier.protocol.deliveries import DeliveryRecord
@@ -88,7 +88,6 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     failed = failed_of((each for each in standing.failed if each.barrier_id == barrier_id), dags)
     waits = sight.waits_of(each for each in (*standing.late, *standing.expected) if each.barrier_id == barrier_id)
     late = [each for each in explained(standing, waits) if each.barrier_id == barrier_id]
-    again_at = [*(each.again_at for each in failed), *([None] if has_failed(late, waits) else [])]
     is_late = bool(late_of((each for each in standing.late if each.barrier_id == barrier_id), dags))
     return models.BarrierDetail(
         **dict(barrier_of(found, whole=whole)),
@@ -98,7 +97,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         expiring_at=found.expiring_at,
         dag_id=None if run is None else run.dag_id,
         run_id=None if run is None else run.run_id,
-        health=health_of([found.state], again_at, late=is_late, sink_fails=False),
+        health=health_of([found.state], again_at(failed, late, waits), late=is_late, sink_fails=False),
         failed=failed,
         late=late_of(late, dags),
         tables=[

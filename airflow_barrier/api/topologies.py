@@ -13,7 +13,7 @@ from airflow_barrier.api.access import Told, Wait, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, known_topologies, owners, seen
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, sinks_of
-from airflow_barrier.api.waits import explained, has_failed, waits_of
+from airflow_barrier.api.waits import again_at, explained, waits_of
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.lateness import Late, Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
@@ -193,9 +193,8 @@ def _glances(
     for each in known:
         standing, dags, sinks = found[each.name], told[each.name], failing[each.name]
         failed, late = failed_of(standing.failed, dags), explained(standing, waits)
-        again_at = [*(failure.again_at for failure in failed), *([None] if has_failed(late, waits) else [])]
         is_late = bool(late_of(standing.late, dags))
-        health = health_of(standing.states, again_at, late=is_late, sink_fails=bool(sinks))
+        health = health_of(standing.states, again_at(failed, late, waits), late=is_late, sink_fails=bool(sinks))
         glances.append(_Glance(each, dags, standing, failed, late_of(late, dags), sinks, health))
     return sorted(glances, key=lambda each: each.place)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
+from airflow_barrier.api import models
 from airflow_barrier.api.access import Access, Outlook, Wait
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.lateness import Late, Standing
@@ -23,9 +25,14 @@ def explained(standing: Standing, waits: Mapping[Awaited, Wait]) -> list[Late]:
     return [replace(each, why=wait.summary) if (wait := wait_of(each, waits)) else each for each in told]
 
 
-def has_failed(late: Iterable[Late], waits: Mapping[Awaited, Wait]) -> bool:
-    """Whether one of them does not begin since a task has failed for good."""
-    return any((wait := wait_of(each, waits)) and wait.outlook is Outlook.FAILED for each in late)
+def again_at(
+    failed: Iterable[models.Failed], late: Iterable[Late], waits: Mapping[Awaited, Wait]
+) -> list[datetime | None]:
+    """When each that has failed is tried again. None: it is not, as a job that does not begin since a task has failed
+    for good.
+    """
+    outlooks = [wait.outlook for each in late if (wait := wait_of(each, waits))]
+    return [*(each.again_at for each in failed), *(None for each in outlooks if each is Outlook.FAILED)]
 
 
 def wait_of(late: Late, waits: Mapping[Awaited, Wait]) -> Wait | None:

@@ -107,7 +107,7 @@ def _show_blame(blame: Sequence[Share], barriers: int, console: Console) -> None
     if not blame:
         line(console, "  Who took the time is not known: these barriers were computed again, or trimmed.")
         return
-    line(console, f"  who took the time after that, of the newest {barriers:,} barriers:")
+    line(console, f"  who took the time after that, of the newest {barriers:,} and of the one that is open:")
     shown = table(console, "share", "time", "job", "DAG", "on what")
     for one in blame:
         row(shown, f"{one.share:.0%}", short(one.seconds), one.job, one.dag, one.part.value)
