@@ -27,7 +27,7 @@ _PLAIN = ".metadata.json"
 _LOCAL = LocalFiles()
 _VERSION = re.compile(r"^v?(\d+)")
 #: How often a folder is made anew that goes again before a file is in it.
-_TRIES = 3
+_TRIES = 10
 
 #: Requests at once to what is far: no more than `requests` and pyarrow keep connections for.
 _AT_ONCE = 8
@@ -219,13 +219,15 @@ def _replace_local(uri: str, data: bytes) -> None:
 
 
 def _write_in_folder(path: Path, data: bytes) -> None:
-    """Makes the folder; also while another process deletes it, since it was empty."""
-    for _ in range(_TRIES):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
+    """Makes the folder; also while another process deletes it, or one above it, since it was empty."""
+    for left in reversed(range(_TRIES)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
             return
-    path.write_bytes(data)
+        except (FileNotFoundError, FileExistsError):  # it is made and gone between two calls, or it is there and gone
+            if not left:
+                raise
 
 
 @contextmanager

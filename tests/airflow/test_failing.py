@@ -332,6 +332,10 @@ def test_sensors_of_a_real_airflow_wait_for_their_connection(counting: Counting)
             f"{sensor} to say what it waits for",
         )
     airflow.command("connections", "add", "failing", "--conn-json", airflow.connections["AIRFLOW_CONN_BARRIER_DEFAULT"])
-    airflow.unpause("failing")
-    airflow.wait_for_run("failing_reader", run)
+    try:
+        airflow.unpause("failing")
+        airflow.wait_for_run("failing_reader", run)
+    finally:
+        # other stories of this Airflow would see each topology twice, by two deployments
+        airflow.command("connections", "delete", "failing")
     assert {one["try_number"] for one in airflow.tasks("failing_reader", run).values()} == {1}

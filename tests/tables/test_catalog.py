@@ -22,6 +22,7 @@ from airflow_barrier.protocol.errors import (
     MissingTableError,
     SnapshotMissingError,
 )
+from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.postgresql import with_driver
 from tests.support.waiting import patience
@@ -181,6 +182,30 @@ def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTable
     document.rmdir()
     document.write_bytes(text)
     assert local.mains([table]) == {table: None}
+
+
+def test_a_file_is_written_while_its_folders_are_deleted_since_they_were_empty(tmp_path: Path) -> None:
+    """As where one deliverer clears what another one, which it has fenced, is about to write."""
+    documents, clearances = Documents({}), threading.Semaphore(0)
+    folders = [str(tmp_path / "a" / "b"), str(tmp_path / "a")]
+    files = 500
+
+    def clear() -> None:
+        for _ in range(2 * files):
+            clearances.acquire()
+            documents.delete_if_empty(folders)
+
+    clearing = threading.Thread(target=clear)
+    clearing.start()
+    try:
+        for number in range(files):
+            uri = f"{folders[0]}/{number}"
+            clearances.release(2)
+            documents.write_bytes(uri, b"here")
+            documents.delete([uri])
+    finally:
+        clearances.release(2 * files)
+        clearing.join(patience(10))
 
 
 def test_files_that_cannot_be_deleted_are_told(
