@@ -161,8 +161,8 @@ def skip(task: BaseOperator, reason: str) -> NoReturn:
 
 def reason_of(error: BaseException) -> str:
     """What is kept of why a task failed: in one line, without the secrets that Airflow knows of, as in its own logs."""
-    # Spark's messages go on for pages; what happened stands in the first line
-    first = str(error).partition("\n")[0]
+    # Spark's messages go on for pages; what happened stands in the first line, before which there may be an empty one
+    first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {str(redact(first))[:_LONGEST_REASON]}"
 
 

@@ -13,12 +13,16 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.roots import SourceRoots
 from airflow_barrier.sources.text_values import UNFIT
 
+#: What stands before the text of an error that a query of ours has raised. Where Spark refuses a query, its message
+#: shows the query's plan, in which that text stands, too, and nothing was read.
+RAISED = "[USER_RAISED_EXCEPTION] "
+
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. ")
 # what Spark says that quotes no record
 _HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
 _KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
 _UNFIT = re.compile(
-    re.escape(UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+)"
+    re.escape(RAISED + UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+)"
     r"|(?P<file>\S+?)(?P<line>, line \d+)?)(?=\s|$)"
 )
 _REMEDY = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows
 from airflow_barrier.protocol.errors import RowRefusedError
+from airflow_barrier.sources.spark_errors import RAISED
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.identifiers import quoted, table_name
@@ -61,7 +62,7 @@ def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: s
     try:
         frame.write.mode("overwrite").parquet(folder)
     except Exception as error:
-        _, twice, key = str(error).partition(_TWICE)
+        _, twice, key = str(error).partition(f"{RAISED}{_TWICE}")
         if not twice:
             raise
         raise _refused(extract, f"{key.partition('}')[0]}}}") from None
