@@ -10,11 +10,14 @@ if TYPE_CHECKING:
 
 def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
     """The groups of all DAGs in a file or folder; and of files that cannot be read the last line of the error."""
+    from pathlib import Path
+
     from airflow.dag_processing.dagbag import DagBag
 
     from airflow_barrier.operators.group import BarrierGroup
 
-    bag = DagBag(dag_folder=file)
+    # absolute, as it is for Airflow's own components: a DAG file's `__file__` comes from it
+    bag = DagBag(dag_folder=str(Path(file).resolve()))
     groups = [
         group for dag in bag.dags.values() for group in dag.task_group_dict.values() if isinstance(group, BarrierGroup)
     ]

@@ -87,8 +87,10 @@ def plan_adoption(
         others_write = {outlet for job in others for outlet in job.outlets}
         waiting = _waiting(own, others_write)
         notes += [
-            f"job {job} waits until a DAG with a job that writes {', '.join(tables)} has run"
-            for job, tables in waiting.items()
+            f"job {job.name} (DAG {job.owner}) waits until a DAG with a job that writes "
+            f"{', '.join(waiting[job.name])} has run"
+            for job in own
+            if job.name in waiting
         ]
         try:
             Topology.of(name, [job for job in union if job.name not in waiting])
@@ -99,13 +101,22 @@ def plan_adoption(
             _step(deployment, name, table, by_name.get(table), union, registered, claims.get(table, name))
             for table in touched
         ]
-    sources = {external.name: external for fragment in fragments for job in fragment.jobs for external in job.externals}
-    faults = [
-        *(source_fault(deployment, declared) for declared in sources.values()),
-        *(sink_fault(deployment, *sink, by_name) for sink in sinks),
-    ]
+    problems += _source_faults(deployment, [job for fragment in fragments for job in fragment.jobs])
+    faults = [sink_fault(deployment, *sink, by_name) for sink in sinks]
     problems += [fault for fault in faults if fault is not None]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
+
+
+def _source_faults(deployment: Deployment, jobs: Sequence[Job]) -> list[str]:
+    """Each with the DAGs whose jobs read the source."""
+    sources = {external.name: external for job in jobs for external in job.externals}
+    faults = []
+    for name, declared in sources.items():
+        fault = source_fault(deployment, declared)
+        if fault is not None:
+            dags = sorted({job.owner for job in jobs if name in {external.name for external in job.externals}})
+            faults.append(f"{fault} (DAG {', '.join(dags)})")
+    return faults
 
 
 def _waiting(jobs: Sequence[Job], others_write: set[str]) -> dict[str, list[str]]:

@@ -202,7 +202,11 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     where = f"connection {connection.conn_id}"
     if connection.conn_type != BarrierHook.conn_type:
-        raise ConfigurationError(f"{where}: expected the type {BarrierHook.conn_type}, found {connection.conn_type}")
+        raise ConfigurationError(
+            f"{where}: expected the type {BarrierHook.conn_type}, found {connection.conn_type}; name another "
+            f"connection, or delete this one and define it by: airflow connections add {connection.conn_id} "
+            f"--conn-type {BarrierHook.conn_type} --conn-extra '{EXAMPLE}'"
+        )
     unknown = sorted(set(extras) - EXTRAS)
     if unknown:
         raise ConfigurationError(
@@ -275,7 +279,8 @@ def _embedded_url(where: str, warehouse: str) -> str:
     if not folder.startswith("/"):
         raise ConfigurationError(
             f"{where}: expected the extra 'metaservice_url' beside the warehouse {warehouse}, found none; only a local "
-            "folder, given by its absolute path, can hold the embedded MetaService"
+            "folder, given by its absolute path, can hold the embedded MetaService: give the warehouse by such a path, "
+            "or name a database by metaservice_url"
         )
     return Settings.embedded(folder).metaservice_url
 

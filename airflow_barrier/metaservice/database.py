@@ -178,11 +178,11 @@ class Database:
             ) from error
 
     def _unavailable(self, error: DBAPIError) -> StoreUnavailableError:
-        advice = "check that it runs and can be reached from here, then try again"
+        advice = "check that it runs and can be reached from here, and that its login and password are right"
         if _sqlstate(error) == _LOCKED:
-            advice = f"something holds a lock for more than {_LOCK_TIMEOUT} s: end that transaction, then try again"
+            advice = f"something holds a lock for more than {_LOCK_TIMEOUT} s: end that transaction"
         return StoreUnavailableError(
-            f"MetaService database {self.url}: expected an answer, found: {error.orig}; {advice}"
+            f"MetaService database {self.url}: expected an answer, found: {error.orig}; {advice}, then try again"
         )
 
     def _run(self, work: Callable[[Connection], _R], write: bool) -> _R:

@@ -50,6 +50,8 @@ def airflow_settings(home: Path, dags: Path, port: int) -> Mapping[str, str]:
         # A busy machine needs longer for a transaction than the five seconds that SQLite waits for one otherwise.
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=60",
         "DAG_PROCESSOR__PARSING_PROCESSES": 1,
+        # In seconds: after five minutes, which Airflow takes otherwise, nobody waits for a new DAG file any more.
+        "DAG_PROCESSOR__REFRESH_INTERVAL": 10,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # How late an executor learns that a task was deferred: our triggers hold a task back for so long.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,

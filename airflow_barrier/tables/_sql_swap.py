@@ -232,7 +232,8 @@ class SqlPointers:
     def _unavailable(self, error: Any) -> CatalogUnavailableError:
         return CatalogUnavailableError(
             f"catalog {self.catalog_name!r}: expected {self._shown} to answer, found {error.orig}; check that the "
-            "database runs and that nothing holds its write lock, then try again"
+            "database runs, that its login and password are right, and that nothing holds its write lock, then try "
+            "again"
         )
 
 

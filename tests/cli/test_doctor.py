@@ -21,6 +21,7 @@ from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
+from airflow_barrier.project.write import write_project
 from airflow_barrier.tables.table import Table
 from tests.api.live import Live
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
@@ -44,7 +45,7 @@ def define(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def looked(*abouts: str, **of: Any) -> list[str]:
     """The lines of these checks, and of those that they need."""
-    case = Case(CONN_ID, of.get("spark_conn_ids", ()), of.get("dag_files", ()))
+    case = Case(of.get("conn_id", CONN_ID), of.get("spark_conn_ids", ()), of.get("dag_files", ()))
     wanted = set(abouts)
     for check in reversed(CHECKS):
         wanted |= set(check.needs) if check.about in wanted else set()
@@ -64,7 +65,16 @@ def test_no_connection(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_connection_of_another_type(define: Callable[..., None]) -> None:
     define(CONN_ID, "generic", password="geheim", extra={"warehouse": "/w"})
-    assert looked("connection") == ["FAIL connection doctored: expected the type barrier, found generic"]
+    (line,) = looked("connection")
+    assert line.startswith("FAIL connection doctored: expected the type barrier, found generic; name another")
+    assert "airflow connections add doctored --conn-type barrier" in line
+    assert "geheim" not in line
+
+
+def test_a_warehouse_that_cannot_be_written(define: Callable[..., None]) -> None:
+    define(CONN_ID, extra={"warehouse": "/proc/warehouse"})
+    (line,) = [line for line in looked("connection") if not line.startswith("ok")]
+    assert line.startswith("FAIL warehouse: expected that this user may write to /proc/warehouse, found [Errno")
 
 
 def test_the_catalogs_connection_is_missing(define: Callable[..., None]) -> None:
@@ -199,12 +209,49 @@ def test_a_dag_without_retries_and_without_its_tables(define: Callable[..., None
     assert "load" not in retries
     assert "retries=2" in retries
     missing, other = [line for line in lines if line.startswith("FAIL")]
-    assert missing.startswith("FAIL table shop.missing: expected")
+    assert missing.startswith("FAIL table shop.missing (DAG doctored): expected")
     assert "declare its columns in its job, outlets=[Table(" in missing
-    assert other.startswith("FAIL table shop.other: ")
+    assert other.startswith("FAIL table shop.other (DAG doctored): ")
     assert "column id is string, declared long" in other
     assert "mend the declaration in the DAG" in other
-    assert "ok table shop.new: is made by its job's first barrier" in lines
+    assert "ok table shop.new (DAG doctored): is made by its job's first barrier" in lines
+
+
+def test_a_dag_that_does_not_run(tmp_path: Path) -> None:
+    """For want of a schedule, since its time has not come, or since nobody has unpaused it."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.settings import engine
+    from airflow.utils.session import create_session
+
+    dated = DAG.replace('"doctored", schedule=None', '"later", schedule="@daily", start_date=datetime(2999, 1, 1)')
+    (tmp_path / "later.py").write_text(f"from datetime import datetime\n{dated}")
+    (tmp_path / "never.py").write_text(DAG)
+    lines = looked("schedules", dag_files=[str(tmp_path)])[2:]
+    assert lines[:2] == [
+        "warn DAG doctored: it has no schedule: it runs when somebody says: airflow dags trigger doctored",
+        "warn DAG later: its start_date is 2999-01-01 00:00:00+00:00, and it does not run before; correct it",
+    ]
+    assert lines[2].startswith("skipped paused DAGs: not looked at: Airflow's database does not answer here")
+    of_airflow = [model.__table__ for model in (DagBundleModel, DagModel)]
+    DagModel.metadata.create_all(engine, of_airflow)
+    try:
+        with create_session() as session:
+            session.add(DagBundleModel(name="dags"))
+            session.flush()
+            session.add(DagModel(dag_id="later", bundle_name="dags", is_paused=True))
+        (paused,) = [line for line in looked("schedules", dag_files=[str(tmp_path)]) if "paused" in line]
+        assert paused == "warn DAG later: it is paused, and does not run; to let it: airflow dags unpause later"
+    finally:
+        DagModel.metadata.drop_all(engine, of_airflow)
+
+
+def test_a_dag_file_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the project of `init` has it, whose DAG finds its data beside itself."""
+    write_project(tmp_path / "project", spark_port=15002, airflow_port=8080)
+    monkeypatch.chdir(tmp_path / "project")
+    lines = looked("DAGs", dag_files=["dags/shop.py"], conn_id="barrier_default")
+    assert lines == ["ok DAG shop: topology shop, 2 jobs"]
 
 
 def test_a_dag_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -255,7 +302,10 @@ def test_no_triggerer(heartbeats: Callable[[str, datetime], None], monkeypatch: 
         assert looked("Airflow")[1].startswith("ok triggerer: alive")
         assert triggerer_fault() is None
     assert triggerer_fault() is None  # nobody says it
-    assert looked("Airflow")[-1].startswith(f"warn api-server: expected an answer at {url}")
+    # one that does not answer may be starting, where the scheduler runs
+    monkeypatch.setattr("airflow_barrier.cli.doctor.airflow._STARTING", 1.0)
+    assert looked("Airflow")[-1].startswith(f"warn api-server: expected an answer at {url}, by which tasks find it, ")
+    assert "found ConnectError for 1 s; start it: airflow api-server" in looked("Airflow")[-1]
 
 
 # --- all of it ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ CHECKS: tuple[Check, ...] = (
     Check("catalog", deployment.catalog, needs=("connection",)),
     Check("DAGs", dags.parsed, bounds_itself=True),
     Check("jobs", dags.jobs, needs=("DAGs",)),
+    Check("schedules", dags.schedules, needs=("DAGs",)),
     Check("tables", dags.tables, needs=("DAGs", "MetaService", "catalog")),
     Check("Spark", spark.spark, needs=("connection",)),
 )

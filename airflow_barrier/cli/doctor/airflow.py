@@ -11,6 +11,9 @@ from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, w
 _OURS = "airflow-provider-barrier"
 #: Seconds for an answer of the API server.
 _SECONDS = 5.0
+#: Seconds for which one that refuses connections may be starting, where the scheduler runs: `airflow standalone` calls
+#: itself ready before.
+_STARTING = 20.0
 
 
 def packages(case: Case) -> Iterator[Finding]:
@@ -56,7 +59,7 @@ def components(case: Case) -> Iterator[Finding]:
                 ("dag_processor", "DAG files are not read"),
             )
         )
-    yield _api_server(api_server())
+    yield _api_server(api_server(), _STARTING if health["scheduler"]["status"] == "healthy" else 0.0)
 
 
 def _alive(health: dict[str, Any], component: str, without: str) -> Finding:
@@ -68,17 +71,26 @@ def _alive(health: dict[str, Any], component: str, without: str) -> Finding:
     return fail(name, f"expected a heartbeat, found {found}: {without}; start it: airflow {name}")
 
 
-def _api_server(base_url: str) -> Finding:
+def _api_server(base_url: str, patience: float) -> Finding:
     import httpx
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+    asking = Retrying(
+        retry=retry_if_exception_type(httpx.ConnectError),
+        stop=stop_after_delay(patience),
+        wait=wait_fixed(1),
+        reraise=True,
+    )
     url = f"{base_url.rstrip('/')}/api/v2/version"
     try:
-        answer = httpx.get(url, timeout=_SECONDS, follow_redirects=True)
+        answer = asking(httpx.get, url, timeout=_SECONDS, follow_redirects=True)
         found = f"status {answer.status_code}"
         if answer.status_code == 200:
             return ok("api-server", f"answers at {base_url}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        found = f"{type(error).__name__}"
+        found = type(error).__name__
+        if patience and isinstance(error, httpx.ConnectError):
+            found += f" for {patience:.0f} s"
     return warn(
         "api-server",
         f"expected an answer at {base_url}, by which tasks find it, found {found}; start it: airflow api-server, or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.connection import connected
@@ -51,6 +52,30 @@ def jobs(case: Case) -> Iterator[Finding]:
             )
 
 
+def schedules(case: Case) -> Iterator[Finding]:
+    """Why a DAG would never run, though all that it needs is there."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+
+    dags = {group.dag.dag_id: group.dag for group in case.groups}
+    for name, dag in sorted(dags.items()):
+        if dag.schedule is None:
+            yield warn(f"DAG {name}", f"it has no schedule: it runs when somebody says: airflow dags trigger {name}")
+        elif dag.start_date is not None and dag.start_date > datetime.now(timezone.utc):
+            yield warn(f"DAG {name}", f"its start_date is {dag.start_date}, and it does not run before; correct it")
+    try:
+        with create_session() as session:
+            paused = session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(dags), DagModel.is_paused))
+            yield from (
+                warn(f"DAG {name}", f"it is paused, and does not run; to let it: airflow dags unpause {name}")
+                for name in sorted(paused)
+            )
+    except SQLAlchemyError:
+        yield skipped("paused DAGs", "Airflow's database does not answer here; run this where the scheduler runs")
+
+
 def tables(case: Case) -> Iterator[Finding]:
     """What `topology validate` says: tables, sources and sinks."""
     from airflow_barrier.coordinator.adopting import plan_adoption
@@ -69,7 +94,8 @@ def tables(case: Case) -> Iterator[Finding]:
         yield skipped("tables, sources and sinks", "the MetaService is not made yet")
         return
     for step in plan.steps:
-        about = f"table {step.table}"
+        dags = sorted({job.owner for job in (step.writer, *step.readers) if job is not None})
+        about = f"table {step.table} (DAG {', '.join(dags)})"
         if step.problem is not None:
             yield fail(about, step.problem)
         else:

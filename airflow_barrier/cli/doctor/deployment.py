@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli import connection as connections
@@ -20,8 +22,25 @@ def connection(case: Case) -> Iterator[Finding]:
         case.settings = connections.settings(case.conn_id)
     except ConfigurationError as error:
         yield fail(about, str(error).removeprefix(f"{about}: "))
-    else:
-        yield ok(about, f"warehouse {case.settings.warehouse}")
+        return
+    yield ok(about, f"warehouse {case.settings.warehouse}")
+    folder = case.settings.warehouse.removeprefix("file://")
+    if folder.startswith("/") and (found := _write_fault(Path(folder))) is not None:
+        yield fail(
+            "warehouse",
+            f"expected that this user may write to {folder}, found {found}; correct the connection's warehouse, or "
+            "give this user the right to it",
+        )
+
+
+def _write_fault(folder: Path) -> str | None:
+    """In words, why nothing can be written there; of a folder that is not there yet, why it cannot be made."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        with TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return str(error)
 
 
 def meta_service(case: Case) -> Iterator[Finding]:
