@@ -60,6 +60,14 @@ def loaded_by(names: list[str], tmp_path: Path) -> set[str]:
     return set(fresh_interpreter(code, tmp_path))
 
 
+def test_the_hook_comes_first_where_airflows_settings_import_operators(tmp_path: Path) -> None:
+    settings = tmp_path / "airflow" / "config" / "airflow_local_settings.py"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("import airflow_barrier.operators.epoch, airflow_barrier.sensors.barrier\n")
+    code = "from airflow_barrier.hooks.barrier import BarrierHook\nresult = BarrierHook.conn_type"
+    assert fresh_interpreter(code, tmp_path) == "barrier"
+
+
 def provider_strings(info: dict[str, Any]) -> list[str]:
     """Everything in provider info that Airflow will import as `module.attribute`."""
     return [

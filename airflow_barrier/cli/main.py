@@ -33,8 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["barrier", "abort", "shopping", "3", "--reason", "bad file", "--yes"])  # doctest: +SKIP
     0
     """
-    # what Airflow says as it reads DAG files is no answer of ours
-    os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", "airflow.dag_processing=WARNING py.warnings=ERROR")
+    # what Airflow says as it reads DAG files, and pyiceberg of each table, is no answer of ours
+    levels = "airflow.dag_processing=WARNING py.warnings=ERROR pyiceberg.io=WARNING"
+    os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", levels)
     root = parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         root.exit(USAGE, root.format_help())

@@ -626,7 +626,8 @@ def next_delivery(
         return Wait((condition,), f"sink {declaration.name} waits for {through} to be COMMIT")
     sink = meta.deliveries.register(topology, declaration, actor)
     if sink.state is SinkState.PAUSED:
-        return Skip(f"{sink} is paused; airflow-barrier sink resume {topology} {sink.name} lets deliveries go on")
+        resume = f"airflow-barrier sink resume {topology} {sink.name} --reason ..."
+        return Skip(f"{sink} is paused; {resume} lets deliveries go on")
     revision = meta.revisions.under_way(topology)
     if revision is not None and through.barrier_id >= revision.first_barrier and cannot_correct(sink, revision.tables):
         # else it would receive what the revision is to correct, and keep it

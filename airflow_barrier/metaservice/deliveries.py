@@ -302,9 +302,9 @@ class Deliveries(Group):
         return _move(connection, topology, name, SinkState.PAUSED, Event("paused", actor, {"reason": reason}))
 
     @changes
-    def resume(self, connection: Connection, topology: str, name: str, actor: str) -> SinkRecord:
+    def resume(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
         """Barriers are delivered again. Again is fine."""
-        return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor))
+        return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor, {"reason": reason}))
 
     @changes
     def decide(

@@ -65,7 +65,7 @@ def test_a_person_decides(delivered: Deployed) -> None:
     week = 7 * 24 * 3600
     assert "PAUSED" in run("sink", "pause", "shopping", "prices", "--reason", "moves").out
     assert now() == (SinkState.PAUSED, week, None)
-    run("sink", "resume", "shopping", "prices")
+    run("sink", "resume", "shopping", "prices", "--reason", "migrated")
     run("sink", "hold", "shopping", "prices", "--days", "30")
     assert now() == (SinkState.ACTIVE, 30 * 24 * 3600, None)
     for verb, remedy in (("adopt", Remedy.ADOPT), ("redeliver", Remedy.REDELIVER)):

@@ -145,7 +145,7 @@ class History:
         deliveries = self.feed.deployment.meta.deliveries
         for sink in deliveries.of("shopping"):
             deliveries.pause("shopping", sink.name, "test", "moves")
-            deliveries.resume("shopping", sink.name, "test")
+            deliveries.resume("shopping", sink.name, "test", "again")
 
 
 @pytest.mark.drawn("histories of sinks")

@@ -206,4 +206,4 @@ def test_a_paused_sink_is_left_alone(feed: Feed) -> None:
     feed.deployment.meta.deliveries.pause("shopping", "amount", "person", "moves")
     paused = ask(feed, run_at(0))
     assert isinstance(paused, Skip)
-    assert "airflow-barrier sink resume shopping amount" in paused.reason
+    assert "airflow-barrier sink resume shopping amount --reason ..." in paused.reason

@@ -295,9 +295,9 @@ def test_a_person_pauses_and_resumes(world: World) -> None:
     paused = world.meta.deliveries.pause(world.name, "prices", "person", "migration")
     assert paused.state is SinkState.PAUSED
     assert world.meta.deliveries.pause(world.name, "prices", "person", "migration") == paused, "again"
-    resumed = world.meta.deliveries.resume(world.name, "prices", "person")
+    resumed = world.meta.deliveries.resume(world.name, "prices", "person", "again")
     assert resumed.state is SinkState.ACTIVE
-    assert world.meta.deliveries.resume(world.name, "prices", "person") == resumed, "again"
+    assert world.meta.deliveries.resume(world.name, "prices", "person", "again") == resumed, "again"
     assert events(world) == ["registered", "paused", "resumed"]
     entry = next(each for each in world.meta.audit.newest(world.name) if each.event == "paused")
     assert (entry.before, entry.after, entry.actor, entry.detail) == (

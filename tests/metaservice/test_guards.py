@@ -95,7 +95,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "fail to deliver", lambda: deliveries.failed("shopping", "prices", "no answer", "test")
     yield "deliver", lambda: delivered(world, Position(2, 0))
     yield "pause", lambda: deliveries.pause("shopping", "prices", "test", "because")
-    yield "resume", lambda: deliveries.resume("shopping", "prices", "test")
+    yield "resume", lambda: deliveries.resume("shopping", "prices", "test", "again")
     yield "decide on a sink", lambda: deliveries.decide("shopping", "prices", Remedy.ADOPT, "test", "because")
     yield "hold for a sink", lambda: deliveries.hold("shopping", "prices", 60, "test")
     yield "release a sink", lambda: deliveries.release("shopping", "prices", "test", "because")

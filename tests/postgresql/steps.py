@@ -339,7 +339,7 @@ STEPS = {
     "the end of a pause": Step(
         "deliveries.resume",
         lambda world: (_delivered(world), world.meta.deliveries.pause("shopping", "prices", "test", "moves"))[0],
-        lambda world, _: world.meta.deliveries.resume("shopping", "prices", "test"),
+        lambda world, _: world.meta.deliveries.resume("shopping", "prices", "test", "again"),
     ),
     "a remedy for a sink": Step(
         "deliveries.decide",

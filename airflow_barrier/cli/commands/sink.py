@@ -155,9 +155,9 @@ SINK = Group(
         Command(
             "resume",
             "Let deliveries to a sink go on: the next one catches up.",
-            _define,
-            _doing(lambda meta, of: meta.deliveries.resume(of.topology, of.sink, actor())),
-            examples=("shopping prices",),
+            _define_reason,
+            _doing(lambda meta, of: meta.deliveries.resume(of.topology, of.sink, actor(), of.reason)),
+            examples=('shopping prices --reason "the database is there again"',),
         ),
         Command(
             "hold",

@@ -61,7 +61,7 @@ def schedules(case: Case) -> Iterator[Finding]:
 
     dags = {group.dag.dag_id: group.dag for group in case.groups}
     for name, dag in sorted(dags.items()):
-        if dag.schedule is None:
+        if not dag.timetable.can_be_scheduled:
             yield warn(f"DAG {name}", f"it has no schedule: it runs when somebody says: airflow dags trigger {name}")
         elif dag.start_date is not None and dag.start_date > datetime.now(timezone.utc):
             yield warn(f"DAG {name}", f"its start_date is {dag.start_date}, and it does not run before; correct it")
