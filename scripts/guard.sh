@@ -1,12 +1,13 @@
 #!/bin/sh
-# Builds the guard's jar from guard/, against the Spark in .venv. Does nothing if it was built from the same sources.
+# Builds the guard's jar, which is in git beside what it was built from, from guard/, against the Spark in .venv. Does
+# nothing if it was built from the same sources. With an argument: builds it there, whatever is in git.
 set -eu
 cd "$(dirname "$0")/.."
 
-jar=airflow_barrier/spark/jars/airflow-barrier-guard.jar
-stamp=.venv/.guard
-sources=$(find guard -type f | LC_ALL=C sort | xargs cksum | cksum)
-if [ -f "$jar" ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$sources" ]; then
+jar=${1:-airflow_barrier/spark/jars/airflow-barrier-guard.jar}
+stamp=guard/built-from
+sources=$(find guard -type f ! -path "$stamp" | LC_ALL=C sort | xargs cksum | cksum)
+if [ $# = 0 ] && [ -f "$jar" ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$sources" ]; then
     exit 0
 fi
 
@@ -34,4 +35,4 @@ with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo(file.relative_to(classes).as_posix(), (1980, 1, 1, 0, 0, 0)), file.read_bytes())
 os.replace(part, jar)
 PYTHON
-echo "$sources" >"$stamp"
+[ $# != 0 ] || echo "$sources" >"$stamp"

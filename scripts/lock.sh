@@ -10,3 +10,5 @@ compile() {
 }
 compile requirements/build.in -o requirements/build.txt
 compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3 --extra kafka --extra reading --extra duckdb --extra openlineage --extra demo --extra dev -o requirements/lock.txt
+# The same for users, whose pip takes it as `--constraint`: what tests ran with.
+sed -n 's/ *\\$//; /^[A-Za-z0-9]/p' requirements/lock.txt >requirements/constraints.txt

@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import distribution, entry_points
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import jsonschema
 import pytest
@@ -76,6 +77,25 @@ def provider_strings(info: dict[str, Any]) -> list[str]:
         *info["extra-links"],
         *info["cli"],
     ]
+
+
+def test_the_guards_jar_in_git_is_what_its_sources_make(tmp_path: Path) -> None:
+    """Byte for byte with the compiler that made it, a JDK 17's; by the names of its classes with another one."""
+    root, jar = Path(__file__).parents[1], tmp_path / "made" / "guard.jar"
+    subprocess.run(["sh", "scripts/guard.sh", jar], cwd=root, check=True, timeout=patience())
+    kept = root / "airflow_barrier" / "spark" / "jars" / "airflow-barrier-guard.jar"
+    javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
+    said = subprocess.run([javac if javac.exists() else "javac", "-version"], capture_output=True, text=True, check=True)
+    if "javac 17." in said.stdout:
+        assert jar.read_bytes() == kept.read_bytes(), "run: scripts/guard.sh, and commit the jar"
+    else:
+        assert ZipFile(jar).namelist() == ZipFile(kept).namelist()
+
+
+def test_users_are_constrained_to_what_the_tests_ran_with() -> None:
+    requirements = Path(__file__).parents[1] / "requirements"
+    locked = [line.removesuffix(" \\") for line in (requirements / "lock.txt").read_text().splitlines() if line[0] != " "]
+    assert (requirements / "constraints.txt").read_text().splitlines() == locked
 
 
 def test_the_tests_run_against_the_installed_wheel() -> None:
