@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.revisions import Revision
     from airflow_barrier.sources.port import Lag
 
+#: Before the first barrier there is nothing here that could tell of it.
+_WHERE_A_START_FAILS = "If its run has failed, the log of the task start says why."
 #: What ``--check`` says of topologies that are not well.
 _CODES = {Health.BLOCKED: REFUSED, Health.FAILING: REFUSED, Health.RETRYING: LATE, Health.LATE: LATE}
 
@@ -68,8 +70,8 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
     if not topologies:
         line(
             console,
-            "No topology is registered yet: run a DAG that has a BarrierGroup once. airflow-barrier doctor checks the "
-            "connection.",
+            f"No topology is registered yet: run a DAG that has a BarrierGroup once. {_WHERE_A_START_FAILS} "
+            "airflow-barrier doctor looks at what it needs.",
         )
     for one in topologies:
         line(console, f"{one.topology} (version {one.version}): {one.health.value} · {_readers(one)}", "bold")
@@ -87,6 +89,8 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
             _show_barrier(barrier, open_now, console)
         if not one.open:
             line(console, "  no barrier is open")
+            if one.committed is None:
+                line(console, f"    {_WHERE_A_START_FAILS}")
         for source in one.sources:
             _show_source(source, console)
         if one.sinks:
