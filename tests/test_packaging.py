@@ -85,7 +85,8 @@ def test_the_guards_jar_in_git_is_what_its_sources_make(tmp_path: Path) -> None:
     subprocess.run(["sh", "scripts/guard.sh", jar], cwd=root, check=True, timeout=patience())
     kept = root / "airflow_barrier" / "spark" / "jars" / "airflow-barrier-guard.jar"
     javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
-    said = subprocess.run([javac if javac.exists() else "javac", "-version"], capture_output=True, text=True, check=True)
+    version = [javac if javac.exists() else "javac", "-version"]
+    said = subprocess.run(version, capture_output=True, text=True, check=True)
     if "javac 17." in said.stdout:
         assert jar.read_bytes() == kept.read_bytes(), "run: scripts/guard.sh, and commit the jar"
     else:
@@ -94,7 +95,8 @@ def test_the_guards_jar_in_git_is_what_its_sources_make(tmp_path: Path) -> None:
 
 def test_users_are_constrained_to_what_the_tests_ran_with() -> None:
     requirements = Path(__file__).parents[1] / "requirements"
-    locked = [line.removesuffix(" \\") for line in (requirements / "lock.txt").read_text().splitlines() if line[0] != " "]
+    lines = (requirements / "lock.txt").read_text().splitlines()
+    locked = [line.removesuffix(" \\") for line in lines if not line.startswith(" ")]
     assert (requirements / "constraints.txt").read_text().splitlines() == locked
 
 

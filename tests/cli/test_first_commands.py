@@ -100,7 +100,8 @@ def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.C
     other = ["--metaservice-url", f"sqlite:///{tmp_path}/other.db"]
     assert main(["status", *other]) == 0
     said = capsys.readouterr()
-    assert "once. If its run has failed, the log of the task start says why. airflow-barrier doctor looks" in " ".join(said.out.split())
+    hint = "once. If its run has failed, the log of the task start says why. airflow-barrier doctor looks"
+    assert hint in " ".join(said.out.split())
     assert f"{tmp_path}/other.db: expected one, found none" in said.err
     assert main(["status", "--json", *other]) == 0
     assert json.loads(capsys.readouterr().out) == []
