@@ -115,7 +115,6 @@ def level(options: argparse.Namespace) -> Level:
 
 def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
     """Those of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
-    look_for_connections()
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import BarrierHook
@@ -124,11 +123,6 @@ def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
         return BarrierHook(conn_id).get_settings()
     except AirflowNotFoundException as error:
         raise ConfigurationError(f"{error}, {otherwise}") from None
-
-
-def look_for_connections() -> None:
-    """Without this Airflow looks for them in the environment only, as in a task without its supervisor."""
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
 
 
 def actor() -> str:

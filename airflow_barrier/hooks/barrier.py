@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
@@ -85,6 +86,7 @@ class BarrierHook(BaseHook):
 
     def _defined(self, conn_id: str, arguments: str) -> Connection:
         """Raises AirflowNotFoundException, as Airflow does, also of one that it cannot reach; but says what to do."""
+        look_for_connections()
         try:
             return self.get_connection(conn_id)
         except AirflowNotFoundException as error:
@@ -163,6 +165,16 @@ class BarrierHook(BaseHook):
                 "already, this host does not see its folder: give all hosts the same one, or a database "
                 "(metaservice_url)."
             )
+
+
+def look_for_connections() -> None:
+    """In a script, a notebook or a command Airflow looks for connections in its database, too: it does so only in
+    processes that it takes for its own, and not in one that is no task's.
+    """
+    from airflow.sdk.execution_time import task_runner
+
+    if not hasattr(task_runner, "SUPERVISOR_COMMS"):
+        os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
 
 
 def has_catalog(settings: Settings) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.connection import Connection as AirflowConnection
+from airflow.models.team import Team
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
@@ -19,6 +26,7 @@ from airflow_barrier.provider import get_provider_info
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.files import Files
 from tests.sources.landing import Cutter
+from tests.support.waiting import patience
 
 
 def connection(password: str | None = None, conn_type: str = "barrier", **extras: Any) -> Connection:
@@ -62,6 +70,29 @@ def test_a_connection_that_nobody_has_defined() -> None:
     for ask in (BarrierHook("nobody").get_deployment, BarrierHook("nobody").get_meta_service):
         with pytest.raises(AirflowNotFoundException, match="airflow connections add nobody --conn-type barrier"):
             ask()
+
+
+def test_a_script_has_the_connections_that_airflow_has(tmp_path: Path) -> None:
+    """As after `airflow connections add`: those in its database, too, and not only those of the environment."""
+    url = f"sqlite:///{tmp_path}/airflow.db"
+    engine = create_engine(url)
+    AirflowConnection.metadata.create_all(engine, [Team.__table__, AirflowConnection.__table__])
+    with Session(engine) as session:
+        extra = json.dumps({"warehouse": str(tmp_path)})
+        session.add(AirflowConnection(conn_id="barrier_default", conn_type="barrier", extra=extra))
+        session.commit()
+    engine.dispose()
+    script = "from airflow_barrier.hooks.barrier import BarrierHook\nprint(BarrierHook().get_settings().warehouse)"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_CONN", "_AIRFLOW"))},
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
+        "AIRFLOW__CORE__FERNET_KEY": os.environ.get("AIRFLOW__CORE__FERNET_KEY", ""),
+    }
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=patience())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(tmp_path)
 
 
 @pytest.mark.parametrize("written", [["s3://in/shop/", "/in"], "s3://in/shop/\n /in \n"])

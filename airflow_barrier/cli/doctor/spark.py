@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_barrier.cli.connection import look_for_connections
 from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, warn
 from airflow_barrier.cli.doctor.deployment import known
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
@@ -48,6 +47,8 @@ def _connection(about: str, conn_id: str, settings: Settings) -> Iterator[Findin
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_barrier.hooks.barrier import look_for_connections
 
     look_for_connections()
     try:
