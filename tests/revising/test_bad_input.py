@@ -13,7 +13,9 @@ from pyiceberg.types import StringType
 from airflow_barrier.coordinator.revisions.begin import plan_revision
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped
+from airflow_barrier.coordinator.revisions.window import day_notes
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
+from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.corrections import ReplaceByFile, to_json
@@ -38,6 +40,23 @@ def test_days_outside_of_history(embedded: RevisedShop) -> None:
     refused(embedded, "name both the same way", 1, date(2040, 1, 2))
     refused(embedded, "with its zone", datetime(2040, 1, 2))  # noqa: DTZ001
     refused(embedded, "found none; say --from", None)
+
+
+def test_a_day_that_is_a_runs_and_not_its_datas(embedded: RevisedShop) -> None:
+    """Here runs have no data interval, as those of ``@daily`` in Airflow 3: their `ds` is the end of their data."""
+    embedded.days(1, 2)
+    day = FIRST_DAY.date()
+    run = day + timedelta(days=1)
+    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, day))
+    assert plan.notes == (f"a day is one of data: {day} was read by the run of {run}",)
+    (note,) = plan_revision(embedded.deployment, Wanted(embedded.shop.name, run)).notes
+    assert note.startswith(f"a day is one of data: {run} was read by the run of {run + timedelta(days=1)}. The run of")
+    assert note.endswith(f"The run of {run} (its ds) opened {embedded.barrier(1)}: if you mean that one, say --from 1")
+    # where runs have an interval, their `ds` is the day of their data
+    over = replace(embedded.barrier(1), run=RunRef("dag", "run", "scheduled", FIRST_DAY))
+    assert day_notes(embedded.deployment.meta, Wanted(embedded.shop.name, day), [over]) == ()
+    last = run + timedelta(days=1)
+    refused(embedded, rf"a day is one of data, .* The run of {last} \(its ds\) opened barrier 2 .*, say --from 2", last)
 
 
 def test_nothing_is_committed_yet(embedded: RevisedShop) -> None:

@@ -29,7 +29,7 @@ from airflow_barrier.coordinator.revisions.inputs import (
 )
 from airflow_barrier.coordinator.revisions.plan import PlannedRecut, RevisionPlan, Wanted
 from airflow_barrier.coordinator.revisions.recut import planned_recuts
-from airflow_barrier.coordinator.revisions.window import replay_of
+from airflow_barrier.coordinator.revisions.window import day_notes, replay_of
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError
@@ -88,7 +88,11 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         inputs=inputs,
         topology_version=version,
         code_changed=code_changed(deployment, jobs, barriers[0], committed[-1]),
-        notes=(*undone_corrections(deployment, topology, inputs), *pace(deployment, wanted, barriers)),
+        notes=(
+            *day_notes(meta, wanted, window),
+            *undone_corrections(deployment, topology, inputs),
+            *pace(deployment, wanted, barriers),
+        ),
         recuts=recuts,
         joining=mains,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
+from typing import TypeGuard
 
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.metaservice.store import MetaService
@@ -54,7 +55,8 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
         (oldest,) = meta.barriers.epochs(name, committed=True, limit=1)
         raise RevisionRefusedError(  # safety: range-in-history
             f"topology {name}: expected days within its history, which is committed from {oldest} to "
-            f"{newest[0]}, found {wanted.first} to {last}; choose days that it covers"
+            f"{newest[0]}, found {wanted.first} to {last}; choose days that it covers: a day is one of data, and the "
+            f"data of a barrier lies before its timestamp{_by_its_run(meta, name, wanted.first)}"
         )
     barriers = tuple(meta.barriers.epochs(name, first=first.barrier_id, limit=wanted.max_replay_barriers + 1))
     if len(barriers) > wanted.max_replay_barriers:  # counted for the error only
@@ -62,6 +64,40 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
         check_range(f"revision of {name} from {first}", count, wanted.max_replay_barriers)
     window = (first,) if last is None else _up_to(last, barriers)
     return Replay(window, barriers)
+
+
+def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> tuple[str, ...]:
+    """What days mean, where the runs that had their data are of other days: a timetable whose runs have no data
+    interval, as Airflow 3 makes one of ``@daily``, dates a run by the end of its data.
+    """
+    days = {_run_day(barrier) for barrier in window}
+    first, last = wanted.first, wanted.first if wanted.last is None else wanted.last
+    if not _is_day(first) or not _is_day(last) or all(first <= day <= last for day in days):
+        return ()
+    runs = f"the run of {min(days)}" if len(days) == 1 else f"the runs from {min(days)} to {max(days)}"
+    which = f"{first}" if first == last else f"{first} to {last}"
+    return (f"a day is one of data: {which} was read by {runs}{_by_its_run(meta, wanted.topology, first)}",)
+
+
+def _by_its_run(meta: MetaService, topology: str, day: date | datetime | int | None) -> str:
+    """How to name the barrier whose run is of that day; nothing if there is none."""
+    if not _is_day(day):
+        return ""
+    found = meta.barriers.epochs(topology, after=_begin(day) - timedelta(microseconds=1), committed=True, limit=1)
+    of_day = [barrier for barrier in found if _run_day(barrier) == day]
+    return "".join(
+        f". The run of {day} (its ds) opened {barrier}: if you mean that one, say --from {barrier.barrier_id}"
+        for barrier in of_day
+    )
+
+
+def _run_day(barrier: Barrier) -> date:
+    """The day that Airflow calls `ds` (UTC)."""
+    return (barrier.run.logical_date or barrier.timestamp).date()
+
+
+def _is_day(day: date | datetime | int | None) -> TypeGuard[date]:
+    return isinstance(day, date) and not isinstance(day, datetime)
 
 
 def _first_readable(meta: MetaService, newest: Barrier) -> Barrier:

@@ -76,11 +76,12 @@ def _show(found: Planned, console: Console) -> None:
         row(changed, one.table, one.job, one.owner, one.rows, one.epoch_rows)
     console.print(changed)
     line(console, f"stay as they are: {', '.join(plan.untouched) or 'none'}")
-    barriers = table(console, "barrier", "timestamp (UTC)", "state", "replayed by")
+    barriers = table(console, "barrier", "run of (UTC)", "data before (UTC)", "state", "replayed by")
     window = {barrier.barrier_id for barrier in plan.window}
     for barrier in plan.barriers:
         who = "its own run, in a backfill" if barrier.barrier_id in window else "our cascade"
-        row(barriers, barrier.barrier_id, barrier.timestamp, barrier.state.value, who)
+        run_of = barrier.run.logical_date or barrier.timestamp
+        row(barriers, barrier.barrier_id, run_of, barrier.timestamp, barrier.state.value, who)
     console.print(barriers)
     inputs = table(console, "input of job", "", "at barriers", "")
     for each in plan.inputs:

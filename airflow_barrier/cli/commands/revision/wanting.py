@@ -27,7 +27,8 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
         dest="first",
         type=day_of,
         metavar="DAY",
-        help="the first day to correct (UTC), a time in ISO 8601, or a barrier's number",
+        help="the first day (UTC) whose data is to be corrected, a time in ISO 8601, or a barrier's number. A barrier "
+        "has the data of before its timestamp: the plan says of which run it is",
     )
     parser.add_argument("--to", dest="last", type=day_of, metavar="DAY", help="the last one (default: that of --from)")
     parser.add_argument(
