@@ -102,7 +102,7 @@ def test_a_plan_is_readable_and_names_the_command_that_begins_it(history: Revise
     lines = [line.split() for line in said.out.splitlines()]
     assert [SHOPPING, "load", "shopping_dag", "15", "9"] in lines
     assert ["3", *(2 * ["2040-01-05", "00:00:00"]), "COMMIT", "its", "own", "run,", "in", "a", "backfill"] in lines
-    assert ["6", "2040-01-08", "00:00:00", "OPEN", "our", "cascade"] in lines
+    assert ["6", *(2 * ["2040-01-08", "00:00:00"]), "OPEN", "our", "cascade"] in lines
     for text in (
         "incremental revision of shop, on top of barrier 2 of shop",
         "stay as they are: none",
