@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
 
     from airflow_barrier.operators.group import BarrierGroup
 
-    bag = DagBag(dag_folder=file)
+    bag = DagBag(dag_folder=os.path.abspath(file))  # a DAG file goes by its own place, as Airflow calls it
     groups = [
         group for dag in bag.dags.values() for group in dag.task_group_dict.values() if isinstance(group, BarrierGroup)
     ]
