@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,14 +11,11 @@ if TYPE_CHECKING:
 
 def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
     """The groups of all DAGs in a file or folder; and of files that cannot be read the last line of the error."""
-    from pathlib import Path
-
     from airflow.dag_processing.dagbag import DagBag
 
     from airflow_barrier.operators.group import BarrierGroup
 
-    # absolute, as it is for Airflow's own components: a DAG file's `__file__` comes from it
-    bag = DagBag(dag_folder=str(Path(file).resolve()))
+    bag = DagBag(dag_folder=os.path.abspath(file))  # a DAG file goes by its own place, as Airflow calls it
     groups = [
         group for dag in bag.dags.values() for group in dag.task_group_dict.values() if isinstance(group, BarrierGroup)
     ]

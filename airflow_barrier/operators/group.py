@@ -14,7 +14,7 @@ from airflow_barrier.operators._at import several
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.job import as_job, bind, check_batch, task_of
+from airflow_barrier.operators.job import as_job, bind, check_batch, check_sql, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -156,6 +156,7 @@ class BarrierGroup(TaskGroup):
             start_from=declared_start(job_name, start_from, [*read, *(source.name for source in sources)]),
             freshness=None if objective is None else objective.total_seconds(),
         )
+        check_sql(task, job)
         as_job(task)
         self._batches[job.name] = batch_barriers
         self._jobs.append((task, job))
@@ -199,6 +200,11 @@ class BarrierGroup(TaskGroup):
     def fragment(self) -> Fragment:
         """What this DAG adds to the topology."""
         return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs), tuple(self._tables))
+
+    @property
+    def jobs_by_task(self) -> dict[str, Job]:
+        """The jobs of this DAG by the ids of their tasks."""
+        return {task.task_id: job for task, job in self._jobs}
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
         """What ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for sinks."""

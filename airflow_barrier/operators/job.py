@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.staging import Ready
     from airflow_barrier.operators._steps import EpochSteps
+    from airflow_barrier.protocol.topology import Job
 
 #: What OpenLineage calls the operator's method that says what its task has read and made.
 _FACETS_METHOD = "get_openlineage_facets_on_complete"
@@ -32,8 +33,23 @@ _PURPOSE = "be a job, since a table has one writer"
 
 
 def task_of(operator: Any) -> Any:
-    """The operator itself, also where a decorated function was called, which gives its result to come."""
-    return getattr(operator, "operator", operator)
+    """The operator itself, also where a decorated function was called, which gives its result to come.
+
+    Raises ConfigurationError for a decorated function that was not called, and for what is no task.
+    """
+    task = getattr(operator, "operator", operator)
+    if hasattr(task, "task_id"):
+        return task
+    function = getattr(task, "function", None)
+    if function is not None:
+        raise ConfigurationError(
+            f"barrier.job: expected a task, found the decorated function {function.__name__}, which makes a task when "
+            f"it is called; call it: barrier.job({function.__name__}(), ...)"
+        )
+    raise ConfigurationError(
+        f"barrier.job: expected a task, found {operator!r}; hand over an operator, or what a function with "
+        "@task.pyspark returned"
+    )
 
 
 def as_job(operator: Any) -> None:
@@ -74,17 +90,39 @@ def check_batch(operator: BaseOperator, batch_barriers: int) -> None:
             f"{what}: expected SparkEpochOperator, found {type(operator).__name__}; the conf of an unchanged job names "
             "the branch of one barrier: make it an epoch job or an SQL job, or leave batch_barriers away"
         )
-    if (operator.sql or "").strip().endswith(".sql"):
+    if is_sql_file(operator.sql or ""):
         raise ConfigurationError(
             f"{what}: expected the statement itself, found the file {operator.sql}, which Airflow would render for the "
             "first barrier's run alone; read it in the DAG file: sql=Path(...).read_text()"
         )
     for field in operator.template_fields:
-        if any(sign in str(getattr(operator, field)) for sign in ("{{", "{%")):
+        if has_jinja(str(getattr(operator, field))):
             raise ConfigurationError(
                 f"{what}: expected nothing templated, found Jinja in {field!r}, which Airflow would render for the "
                 "first barrier's run alone; take what differs from the epoch ({timestamp} in SQL, epoch.timestamp)"
             )
+
+
+def check_sql(operator: BaseOperator, job: Job) -> None:
+    """Refuse, while the DAG is parsed, a statement that cannot be the job's, if the DAG file has all of it."""
+    from airflow_barrier.operators.epoch import SparkEpochOperator
+
+    if not isinstance(operator, SparkEpochOperator) or operator.sql is None:
+        return
+    if not is_sql_file(operator.sql) and not has_jinja(operator.sql):
+        from airflow_barrier.spark.statement import check_for  # of DAGs with SQL in the file
+
+        check_for(operator.sql, job)
+
+
+def is_sql_file(sql: str) -> bool:
+    """Whether the text is the name of a file, which Airflow reads when the task runs."""
+    return sql.strip().endswith(".sql")
+
+
+def has_jinja(text: str) -> bool:
+    """Whether Airflow makes another text of it when the task runs."""
+    return any(sign in text for sign in ("{{", "{%", "{#"))
 
 
 def _adapter_for(operator: Any) -> Adapter:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 # `\Z` and not `$`, which also matches before a newline at the end
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}\Z")
@@ -161,6 +162,15 @@ def source_fault(name: str) -> str | None:
 def _brace_in(name: str) -> str | None:
     brace = next((c for c in name if c in _BRACES), None)
     return f"{brace!r}, which no placeholder of an SQL job can hold" if brace else None
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that somebody may have meant who wrote ``name``; None: none is near.
+
+    >>> nearest("purchase", ["purchases", "returns"])
+    'purchases'
+    """
+    return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def one_line(text: str) -> str:

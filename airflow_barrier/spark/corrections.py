@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Union
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.csv_dialect import CsvDialect
-from airflow_barrier.spark._statement import check, require_writes_only, tokens_of
+from airflow_barrier.spark.statement import check, require_writes_only, tokens_of
 
 Format = Literal["parquet", "csv", "json"]
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_barrier.protocol.errors import ConfigurationError, UndeclaredTableError
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.delta_join import delta_join
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import EpochSpec
+from airflow_barrier.spark.undeclared import undeclared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,9 +142,7 @@ class Epoch:
 
         spec = self._spec
         if name not in spec.externals:
-            raise _undeclared(
-                spec.job, "external source", name, "inlets", spec.externals
-            )  # safety: undeclared-external
+            raise undeclared(spec.job, "external source", name, "inlets", spec.externals)  # safety: undeclared-external
         return source_of(spec.externals[name])
 
     # --- output -----------------------------------------------------------------------------------
@@ -176,12 +175,12 @@ class Epoch:
     def _inlet(self, table: str) -> tuple[int | None, int | None]:
         """The snapshots of an inlet at this barrier and at the one before."""
         if table not in self._spec.inputs:
-            raise _undeclared(self._spec.job, "table", table, "inlets", self._spec.inputs)  # safety: undeclared-inlet
+            raise undeclared(self._spec.job, "table", table, "inlets", self._spec.inputs)  # safety: undeclared-inlet
         return self._spec.inputs[table], self._spec.previous.get(table)
 
     def _check_outlet(self, table: str) -> None:
         if table not in self._spec.bases:
-            raise _undeclared(self._spec.job, "table", table, "outlets", self._spec.bases)  # safety: undeclared-outlet
+            raise undeclared(self._spec.job, "table", table, "outlets", self._spec.bases)  # safety: undeclared-outlet
 
 
 def _delta(
@@ -189,16 +188,6 @@ def _delta(
 ) -> DataFrame:
     """What sources over tables are given, since they stand below this room."""
     return (appends if mode == "appends" else changes)(spark, table, start, end)
-
-
-def _undeclared(job: str, what: str, name: str, role: str, declared: Mapping[str, object]) -> UndeclaredTableError:
-    line = f"inlets=[..., {name!r}]" if role == "inlets" else f"outlets=[..., {name!r}]"
-    if what == "external source":
-        line = f"inlets=[..., the source that is called {name!r}]"
-    return UndeclaredTableError(
-        f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
-        f"{', '.join(sorted(declared)) or 'none'}. Add {line} to its barrier.job(...)"
-    )
 
 
 #: What processes an epoch: an :class:`~airflow_barrier.spark.job.EpochJob`, an SQL job, or any function of an epoch.

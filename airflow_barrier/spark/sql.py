@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.ddl import timestamp_literal
-from airflow_barrier.spark._statement import Token, check, tokens_of
 from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.statement import Token, check, tokens_of
 from airflow_barrier.spark.views import view_of
 
 if TYPE_CHECKING:

@@ -190,7 +190,7 @@ from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.tables.table import Table
 
 with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
-    job = SparkEpochOperator(task_id="load", sql="INSERT INTO {target:shop.missing} SELECT 1", retries=2)
+    job = SparkEpochOperator(task_id="load", application=__file__, retries=2)
     barrier.job(job, outlets=["shop.missing", Table("shop.other", "id BIGINT, n INT"), Table("shop.new", "id BIGINT")])
 """
 

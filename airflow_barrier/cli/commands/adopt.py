@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.connection import connected
 from airflow_barrier.cli.dag_files import groups_in
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
+from airflow_barrier.cli.job_text import remarks_on
 from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -55,11 +56,21 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     with connected(conn_id_of(groups, options.conn_id), new=not dry_run) as deployment:
         deliveries = [delivery for group in groups for delivery in group.deliveries]
         sinks = [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries]
-        plan = plan_adoption(deployment, [group.fragment for group in groups], sinks)
+        plan = _with_remarks(plan_adoption(deployment, [group.fragment for group in groups], sinks), groups)
         does = plan.can_be_done and not dry_run
         switched = tuple(carry_out(deployment, plan)) if does else ()
     answer(options, Adoption(plan, plan.can_be_done, dry_run, switched), _show)
     return DONE if plan.can_be_done else REFUSED
+
+
+def _with_remarks(plan: AdoptionPlan, groups: Sequence[BarrierGroup]) -> AdoptionPlan:
+    """The plan, with what the jobs' text says of itself."""
+    remarks = [(f"DAG {each.dag_id}: {each.text}", each.hinders) for each in remarks_on(groups)]
+    return replace(
+        plan,
+        problems=(*plan.problems, *(text for text, hinders in remarks if hinders)),
+        notes=(*plan.notes, *(text for text, hinders in remarks if not hinders)),
+    )
 
 
 def load_groups(files: Sequence[str]) -> list[BarrierGroup]:

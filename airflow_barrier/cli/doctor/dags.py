@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.connection import connected
 from airflow_barrier.cli.dag_files import groups_in
 from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
+from airflow_barrier.cli.job_text import remarks_on
 from airflow_barrier.protocol.errors import MetaServiceMissingError
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def jobs(case: Case) -> Iterator[Finding]:
                 f"DAG {group.dag.dag_id}",
                 f"expected retries, found none for {', '.join(without)}: {NO_RETRIES}",
             )
+    for remark in remarks_on(case.groups):
+        yield (fail if remark.hinders else warn)(f"DAG {remark.dag_id}", remark.text)
 
 
 def schedules(case: Case) -> Iterator[Finding]:

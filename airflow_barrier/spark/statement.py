@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.spark.undeclared import undeclared
+
+if TYPE_CHECKING:
+    from airflow_barrier.protocol.topology import Job
 
 RELATIONS = ("appends", "changes", "read", "previous", "source")
 _VALUES = ("timestamp", "previous_timestamp", "seed")
@@ -69,6 +73,46 @@ def check(tokens: Sequence[Token]) -> None:
         raise ConfigurationError(
             "SQL job: expected {target:ns.table} where the statement writes, found none; a job that writes past its "
             "outlets would show half an epoch to readers"
+        )
+
+
+def check_for(statement: str, job: Job) -> None:
+    """Refuse, before anything runs, a statement that cannot be ``job``'s.
+
+    Raises ConfigurationError and UndeclaredTableError, which name the job.
+    """
+    tokens = tuple(tokens_of(statement))
+    try:
+        check(tokens)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"job {job.name}: {error}") from None
+    check_names(tokens, job)
+    _check_outlets(tokens, job)
+
+
+def check_names(tokens: Sequence[Token], job: Job) -> None:
+    """Raise UndeclaredTableError for a table or a source in ``tokens`` that ``job`` does not declare."""
+    sources = [source.name for source in job.externals]
+    for token in tokens:
+        name = token.name or ""
+        if token.kind == "source" and name not in sources:
+            raise undeclared(job.name, "external source", name, "inlets", sources)
+        if token.kind == "target" and name not in job.outlets:
+            raise undeclared(job.name, "table", name, "outlets", job.outlets)
+        if token.kind in RELATIONS and token.kind != "source" and name not in job.inlets:
+            raise undeclared(job.name, "table", name, "inlets", job.inlets)
+
+
+def _check_outlets(tokens: Sequence[Token], job: Job) -> None:
+    """Raise ConfigurationError for an outlet of ``job`` that the statement does not write."""
+    written = {token.name for token in tokens if token.kind == "target"}
+    written |= {source.options.get("dead_letters") for source in job.externals}  # which the driver writes
+    silent = [outlet for outlet in job.outlets if outlet not in written]
+    if silent:
+        raise ConfigurationError(
+            f"job {job.name}: expected its SQL to write each of its outlets, found no {{target:{silent[0]}}}; an "
+            "outlet gets something at every barrier, and SQL cannot call epoch.unchanged: take the table out of "
+            "outlets=[...], or make a job of its own for it"
         )
 
 
