@@ -1,6 +1,6 @@
 """Before: two jobs of a team that has never heard of barriers, on tables that others read."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
@@ -15,6 +15,7 @@ dag = DAG(
     start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=4,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
 )
 
 with dag:
