@@ -23,7 +23,8 @@ dag = names["barrier"].dag if "barrier" in names else names["dag"]
 edges = sorted([task.task_id, down] for task in dag.tasks for down in task.downstream_task_ids)
 sure = [task.task_id for task in dag.tasks if task.retries and task.retry_delay.total_seconds() <= 60]
 unsure = sorted({task.task_id for task in dag.tasks} - set(sure))
-print(json.dumps({"unsure": unsure, "edges": edges, "loaded": [m for m in ("pyspark", "pyiceberg", "pyarrow") if m in sys.modules]}))
+loaded = [module for module in ("pyspark", "pyiceberg", "pyarrow") if module in sys.modules]
+print(json.dumps({"unsure": unsure, "edges": edges, "loaded": loaded}))
 """
 
 
