@@ -6,6 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_barrier.coordinator.adopting import AdoptionPlan
+    from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.operators.group import BarrierGroup
 
 
@@ -20,3 +24,16 @@ def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
         group for dag in bag.dags.values() for group in dag.task_group_dict.values() if isinstance(group, BarrierGroup)
     ]
     return groups, {where: error.strip().splitlines()[-1] for where, error in bag.import_errors.items()}
+
+
+def plan_of(deployment: Deployment, groups: Sequence[BarrierGroup]) -> AdoptionPlan:
+    """What the groups declare, tried on what is there."""
+    from airflow_barrier.coordinator.adopting import plan_adoption
+
+    deliveries = [delivery for group in groups for delivery in group.deliveries]
+    return plan_adoption(
+        deployment,
+        [group.fragment for group in groups],
+        [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries],
+        joined={group.topology for group in groups} - {group.topology for group in groups if not group.member},
+    )

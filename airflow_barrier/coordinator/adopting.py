@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from airflow_barrier.coordinator.creating import find_declared, with_declaration
+from airflow_barrier.coordinator.creating import catalog_in_name, find_declared, with_declaration
 from airflow_barrier.coordinator.cuts import source_fault
 from airflow_barrier.coordinator.delivering import sink_fault
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.joining import never_opened
 from airflow_barrier.coordinator.starting import rows_of
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import SinkDeclaration
@@ -70,9 +71,12 @@ def plan_adoption(
     deployment: Deployment,
     fragments: Sequence[Fragment],
     sinks: Sequence[tuple[str, SinkDeclaration, Credentials | None]] = (),
+    joined: Collection[str] = (),
 ) -> AdoptionPlan:
     """What the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources from being
     cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes nothing.
+
+    ``joined``: topologies whose barriers none of the DAGs opens.
     """
     steps: list[TableStep] = []
     problems: list[str] = []
@@ -80,6 +84,8 @@ def plan_adoption(
     claims = deployment.topologies_by_table()
     by_name = {table.name: table for fragment in fragments for table in fragment.tables}
     for name in sorted({fragment.topology for fragment in fragments}):
+        if name in joined and (unopened := never_opened(deployment, name)) is not None:
+            notes.append(f"{_dags(fragments, name)}: {unopened}")
         own = [job for fragment in fragments if fragment.topology == name for job in fragment.jobs]
         registered = _registered(deployment, name)
         others = [job for job in registered if job.owner not in {job.owner for job in own}]
@@ -117,6 +123,10 @@ def _source_faults(deployment: Deployment, jobs: Sequence[Job]) -> list[str]:
             dags = sorted({job.owner for job in jobs if name in {external.name for external in job.externals}})
             faults.append(f"{fault} (DAG {', '.join(dags)})")
     return faults
+
+
+def _dags(fragments: Iterable[Fragment], topology: str) -> str:
+    return ", ".join(f"DAG {each.owner}" for each in fragments if each.topology == topology)
 
 
 def _waiting(jobs: Sequence[Job], others_write: set[str]) -> dict[str, list[str]]:
@@ -171,7 +181,8 @@ def _step(
         iceberg = deployment.tables.load(table)
     except MissingTableError as error:
         if found is None:
-            problem = problem or str(error if writer is None else with_declaration(error))
+            missing = error if writer is None else with_declaration(error)
+            problem = problem or catalog_in_name(deployment, table) or str(missing)
         made = problem is None
         return TableStep(
             table, topology, False, None, None, None, False, None, "-", writer, readers, problem, will_be_made=made

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
+from airflow_barrier.protocol.topology import Job
 from airflow_barrier.tables.table import Table
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def find_declared(deployment: Deployment, table: Table) -> Found:
     try:
         differences = deployment.tables.differences(table)
     except MissingTableError:
-        return Found(exists=False, fault=_loss(deployment, table))
+        return Found(exists=False, fault=catalog_in_name(deployment, table.name) or _loss(deployment, table))
     return Found(exists=True, fault=_said(table, differences) if differences else None)
 
 
@@ -51,6 +52,33 @@ def create_declared(deployment: Deployment, tables: Iterable[Table]) -> None:
         found = create_where_missing(deployment, table)
         if found.fault is not None:
             raise ConfigurationError(found.fault) if found.exists else MissingTableError(found.fault)
+
+
+def check_table_names(deployment: Deployment, jobs: Iterable[Job]) -> None:
+    """Raise ConfigurationError for a table called as Spark calls it: before its job is registered, and a table made."""
+    for table in {table for job in jobs for table in (*job.inlets, *job.outlets)}:
+        fault = catalog_in_name(deployment, table)
+        if fault is not None and not _exists(deployment, table):
+            raise ConfigurationError(fault)
+
+
+def catalog_in_name(deployment: Deployment, table: str) -> str | None:
+    """What is wrong with the name of a table that is not there, if it begins with what Spark calls the catalog."""
+    first, _, rest = table.partition(".")
+    if first != deployment.spark_catalog or "." not in rest:
+        return None
+    return (
+        f"table {table}: expected namespace.table, found Spark's name of the catalog, {first}, before it, and no table "
+        f"of that name in a namespace {first}; did you mean {rest!r}?"
+    )
+
+
+def _exists(deployment: Deployment, table: str) -> bool:
+    try:
+        deployment.tables.load(table)
+    except MissingTableError:
+        return False
+    return True
 
 
 def with_declaration(error: MissingTableError) -> MissingTableError:

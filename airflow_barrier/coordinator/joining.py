@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.creating import create_declared
+from airflow_barrier.coordinator.creating import check_table_names, create_declared
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_not_lost
@@ -18,6 +18,7 @@ from airflow_barrier.protocol.errors import (
     UnknownTopologyError,
     WithdrawnError,
 )
+from airflow_barrier.protocol.names import nearest
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -60,6 +61,8 @@ def take_part(
     )
     if barrier is None:
         reason = missing or f"no barrier of {topology} is open {_said(at)} yet"
+        if (unopened := never_opened(deployment, topology)) is not None:
+            reason = f"{unopened}; {reason}"
         return Later(reason, deployment.meta.revisions.gatekeeper(topology))
     if barrier.state is BarrierState.ABORTED:
         return StaysOut(f"{barrier} was aborted ({barrier.reason}); its epoch joins the next barrier's")
@@ -76,6 +79,19 @@ def take_part(
             + (missing or "the job takes part from the next barrier on")
         )
     return barrier
+
+
+def never_opened(deployment: Deployment, topology: str) -> str | None:
+    """Which topologies there are, if no DAG has ever opened a barrier of this one: its name may be mistyped.
+
+    Its own DAG may be still to come, so this is told, and nothing fails (docs/decisions/0058).
+    """
+    if deployment.meta.barriers.head(topology) is not None:
+        return None
+    others = [name for name in deployment.meta.topologies.names() if name != topology]
+    near = nearest(topology, others)
+    meant = "" if near is None else f"; did you mean {near!r}?"
+    return f"no DAG has ever opened a barrier of topology {topology}; there are: {', '.join(others) or 'none'}{meant}"
 
 
 def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
@@ -139,13 +155,25 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
     check_allowed(deployment, [job])
+    check_table_names(deployment, [job])
     barrier = _barrier(deployment, fragment.topology, at)
     timestamp = barrier.timestamp if barrier is not None else at if isinstance(at, datetime) else None
+    if meta.barriers.head(fragment.topology) is None:
+        check_not_lost(deployment, fragment.topology)
+        if unwritten := _unwritten(deployment, fragment, job):
+            return unwritten  # before its tables are made: the topology's name may be mistyped
     for attempt in looks(HeadMovedError):
         with attempt:
             _check_start(deployment, fragment, job, timestamp)
     joined = meta.topologies.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor, at=timestamp)
     return joined if isinstance(joined, tuple) else ()
+
+
+def _unwritten(deployment: Deployment, fragment: Fragment, job: Job) -> tuple[str, ...]:
+    written = {
+        outlet for each in (*_registered(deployment, fragment.topology), *fragment.jobs) for outlet in each.outlets
+    }
+    return tuple(table for table in job.inlets if table not in written)
 
 
 def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime | None) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from airflow_barrier.coordinator.creating import create_declared, with_declaration
+from airflow_barrier.coordinator.creating import check_table_names, create_declared, with_declaration
 from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, check_not_lost
@@ -74,6 +74,7 @@ def open_barrier(
         _check_not_done(deployment, fragment.topology, timestamp, run)
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
+    check_table_names(deployment, fragment.jobs)
     if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
         # If the barrier is open already, nothing is registered: this run may be an old one with old code.
         deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)

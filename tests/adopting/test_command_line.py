@@ -165,9 +165,27 @@ def test_declared_tables_are_made_and_told(
         code, told = said(*command)
         assert code == 1
         assert "column n is long, declared string; column at (date) is missing. Change the table (ALTER TABLE" in told
+    file.write_text(DECLARED.replace('"shop.visits"', '"lake.shop.visits"'))  # as Spark calls it
+    for command in (("topology", "validate"), ("table", "create")):
+        code, told = said(*command)
+        assert (code, "found Spark's name of the catalog, lake, before it" in told) == (1, True)
+        assert "did you mean 'shop.visits'?" in told
+    assert not catalog.namespace_exists("lake")
+    file.write_text(
+        DECLARED.replace("outlets=[visits]", 'outlets=["lake.shop.undeclared"]').replace("[visits],", "[],")
+    )
+    code, told = said("topology", "validate")
+    assert (code, "did you mean 'shop.undeclared'?" in told) == (1, True)
     file.write_text(DECLARED.replace("outlets=[visits]", 'outlets=["shop.undeclared"]').replace("inlets=[visits],", ""))
     code, told = said("topology", "validate")
     assert (code, "shop.undeclared" in told, "outlets=[Table(" in told) == (1, True, True)
+
+    existing.land(1)
+    existing.run(1, existing.load_job())
+    file.write_text(DECLARED.replace('BarrierGroup("new")', 'BarrierGroup("olds", member=True)'))
+    code, told = said("topology", "validate")
+    note = f"DAG new_dag: no DAG has ever opened a barrier of topology olds; there are: {NAME}; did you mean {NAME!r}?"
+    assert (code, note in " ".join(told.split())) == (0, True), told
 
 
 @pytest.mark.usefixtures("connections")

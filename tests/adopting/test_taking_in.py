@@ -152,12 +152,15 @@ def test_a_member_whose_inlet_nobody_writes_yet_waits_and_then_joins(existing: E
     waits = member(existing, mirror, 1)
     assert isinstance(waits, Later)
     assert f"reads {EVENTS}, which no job writes so far" in waits.reason
+    assert waits.reason.startswith(f"no DAG has ever opened a barrier of topology {NAME}; there are: none; ")
     existing.land(1)
     first = existing.run(1, existing.load_job())
     late = member(existing, mirror, 1)
     assert isinstance(late, StaysOut)
     assert f"{first} was opened before job mirror joined" in late.reason
-    assert isinstance(member(existing, mirror, 2), Later)
+    waits = member(existing, mirror, 2)
+    assert isinstance(waits, Later)
+    assert waits.reason.startswith(f"no barrier of {NAME} is open")
     existing.land(2)
     existing.run(2, existing.load_job())
     found = member(existing, mirror, 2)

@@ -89,6 +89,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.tables.table import Table
 
 def job(task_id, **what):
@@ -110,6 +111,7 @@ with DAG("shop", schedule=None, default_args={"retries": 2}), BarrierGroup("shop
     SparkEpochOperator(task_id="forgotten", application=__file__)
     SparkSqlOperator(task_id="forgotten_too", sql="SELECT 1")
     EmptyOperator(task_id="check") >> barrier.commit
+    BarrierSensor.partial(task_id="sense", barrier_conn_id="told").expand(topology=["till"])
 """
 #: What is said of each job; the first three keep it from running.
 SAID = {

@@ -13,6 +13,7 @@ import pytest
 from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
+from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.protocol.errors import ConfigurationError, LostStateError, MissingTableError
 from airflow_barrier.protocol.starting import declared_start
 from airflow_barrier.protocol.topology import Fragment
@@ -151,6 +152,28 @@ def test_of_many_that_create_at_once_one_makes_each_table(kind: str, tmp_path: P
         shop = Shop(Deployment.connect(settings))
         run(shop, 1)
         shop.deployment.close()
+
+
+def test_a_table_that_is_called_as_spark_calls_it(bare: Shop) -> None:
+    mistaken = (Table(f"lake.{SHOPPING}", "amount BIGINT, price BIGINT"),)
+    fragment = replace(OWN, jobs=(replace(JOBS[0], outlets=(mistaken[0].name,)),), tables=mistaken)
+    with pytest.raises(ConfigurationError, match=f"found Spark's name of the catalog, lake.*mean '{SHOPPING}'"):
+        bare.open(1, fragment)
+    with pytest.raises(ConfigurationError, match=f"did you mean '{SHOPPING}'"):
+        take_part(bare.deployment, fragment, fragment.jobs[0], MONDAY, "test")
+    assert not bare.deployment.tables.catalog.namespace_exists("lake")
+    assert bare.deployment.tables.create(mistaken[0])  # a namespace of that name, by hand
+    assert bare.open(1, fragment).barrier_id == 1
+
+
+def test_a_member_of_a_mistyped_topology_makes_no_table(bare: Shop) -> None:
+    bare.open(1, OWN)
+    mistyped = replace(MEMBER, topology="shoping")
+    waits = take_part(bare.deployment, mistyped, mistyped.jobs[0], MONDAY, "test")
+    assert isinstance(waits, Later)
+    assert "topology shoping; there are: shopping; did you mean 'shopping'?; job" in waits.reason
+    assert there(bare) == [SHOPPING]
+    assert bare.deployment.meta.topologies.names() == ["shopping"]
 
 
 def dies_at(settings: Any, step: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.connection import connected
-from airflow_barrier.cli.dag_files import groups_in
+from airflow_barrier.cli.dag_files import groups_in, plan_of
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
 from airflow_barrier.cli.job_text import remarks_on
 from airflow_barrier.cli.screen import answer, line
@@ -50,13 +50,11 @@ def _adopt(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, dry_run: bool) -> int:
-    from airflow_barrier.coordinator.adopting import carry_out, plan_adoption
+    from airflow_barrier.coordinator.adopting import carry_out
 
     groups = load_groups(options.dag_files)
     with connected(conn_id_of(groups, options.conn_id), new=not dry_run) as deployment:
-        deliveries = [delivery for group in groups for delivery in group.deliveries]
-        sinks = [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries]
-        plan = _with_remarks(plan_adoption(deployment, [group.fragment for group in groups], sinks), groups)
+        plan = _with_remarks(plan_of(deployment, groups), groups)
         does = plan.can_be_done and not dry_run
         switched = tuple(carry_out(deployment, plan)) if does else ()
     answer(options, Adoption(plan, plan.can_be_done, dry_run, switched), _show)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A declared table: ``made``, ``will be made``, ``there already``, ``differs`` or ``gone``; ``problem``: what to do
-    about the last two.
+    """A declared table: ``made``, ``will be made``, ``there already``, ``differs`` or ``not made``; ``problem``: of the
+    last two why, and what to do.
     """
 
     table: str
@@ -57,7 +57,7 @@ def _create(options: argparse.Namespace) -> int:
 
 def _outcome(table: str, found: Found) -> Outcome:
     if found.fault is not None:
-        return Outcome(table, "differs" if found.exists else "gone", found.fault)
+        return Outcome(table, "differs" if found.exists else "not made", found.fault)
     if found.made:
         return Outcome(table, "made", None)
     return Outcome(table, "there already" if found.exists else "will be made", None)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.connection import connected
-from airflow_barrier.cli.dag_files import groups_in
+from airflow_barrier.cli.dag_files import groups_in, plan_of
 from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
 from airflow_barrier.cli.job_text import remarks_on
 from airflow_barrier.protocol.errors import MetaServiceMissingError
@@ -81,18 +81,11 @@ def schedules(case: Case) -> Iterator[Finding]:
 
 def tables(case: Case) -> Iterator[Finding]:
     """What `topology validate` says: tables, sources and sinks."""
-    from airflow_barrier.coordinator.adopting import plan_adoption
-
     if not case.groups:
         return
-    deliveries = [delivery for group in case.groups for delivery in group.deliveries]
     try:
         with connected(case.conn_id) as deployment:
-            plan = plan_adoption(
-                deployment,
-                [group.fragment for group in case.groups],
-                [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries],
-            )
+            plan = plan_of(deployment, case.groups)
     except MetaServiceMissingError:  # which its own check has told: a new one has nothing to be looked at
         yield skipped("tables, sources and sinks", "the MetaService is not made yet")
         return
