@@ -170,7 +170,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     >>> nearest("purchase", ["purchases", "returns"])
     'purchases'
     """
-    return next(iter(get_close_matches(name, known, n=1)), None)
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None)  # a namespace in common says little
 
 
 def one_line(text: str) -> str:
