@@ -158,7 +158,7 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
     check_table_names(deployment, [job])
     barrier = _barrier(deployment, fragment.topology, at)
     timestamp = barrier.timestamp if barrier is not None else at if isinstance(at, datetime) else None
-    if meta.barriers.head(fragment.topology) is None:
+    if barrier is None and meta.barriers.head(fragment.topology) is None:
         check_not_lost(deployment, fragment.topology)
         if unwritten := _unwritten(deployment, fragment, job):
             return unwritten  # before its tables are made: the topology's name may be mistyped
