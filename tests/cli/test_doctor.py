@@ -23,10 +23,14 @@ from airflow_barrier.coordinator.spark_conf import spark_conf
 from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.project.write import write_project
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.tables.table import Table
 from demo.local_spark import LocalConnectServer
 from tests.api.live import Live
+from tests.support.epochs import AMOUNT, shopping_barriers
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
 from tests.support.waiting import patience
 
@@ -177,7 +181,7 @@ def test_tables_under_another_name(on_spark: Callable[..., list[str]], spark_ser
 
 
 def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server: SparkServer, tmp_path: Path) -> None:
-    """README's example on a Spark that has it, and on one as `spark-conf` configures it without ``--with``."""
+    """On a Spark as `spark-conf` configures it without ``--with``, whose jobs say the same, and on one that has it."""
     warehouse, file = tmp_path / "warehouse", tmp_path / "dag.py"
     warehouse.mkdir()
     settings = Settings.embedded(str(warehouse))
@@ -188,9 +192,17 @@ def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server
     conf = {"spark.jars.packages": spark_conf(settings).conf["spark.jars.packages"], "spark.driver.memory": "1g"}
     with LocalConnectServer(warehouse, database, spark_server.ivy, conf=conf, timeout=patience()) as bare:
         lines = said_of(bare.url, define, "DAGs", dag_files=[str(file)])
-    (line,) = [line for line in lines if line.startswith("FAIL")]
-    assert f"the package of Spark's format kafka, {PACKAGES['kafka']}, among Spark's jars, found none" in line
-    assert "airflow-barrier spark-conf --with kafka" in line
+        session = connect_session(bare.url)
+        spec = shopping_barriers(session, tmp_path).begin(1, outlets=[AMOUNT])
+        with pytest.raises(ConfigurationError) as raised:
+            run_epoch(session, spec, lambda epoch: epoch.spark.read.format("kafka").load().show())
+        stop_session(session)
+    failed = [line for line in lines if line.startswith("FAIL")]
+    assert len(failed) == len(PACKAGES)
+    for line, (name, package) in zip(failed, sorted(PACKAGES.items()), strict=True):
+        assert f"expected the package of Spark's format {name}, {package}, among Spark's jars, found none" in line
+        assert f"`airflow-barrier spark-conf --with {name}`" in line
+    assert failed[-1].endswith(str(raised.value).partition(": ")[2])
     define(
         CONN_ID,
         extra={"warehouse": str(spark_server.warehouse), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"},
@@ -234,7 +246,8 @@ from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sources.kafka import Kafka
 
-PRICES = Kafka("prices", format="avro", avro_schema='{"type": "record", "name": "price", "fields": []}')
+PRICE = '{"type": "record", "name": "price", "fields": [{"name": "id", "type": "long"}]}'
+PRICES = Kafka("prices", format="avro", avro_schema=PRICE)
 SALES = Kafka("sales", format="binary")
 with DAG("streams", schedule=None), BarrierGroup("streams", barrier_conn_id="doctored") as barrier:
     job = SparkEpochOperator(task_id="load", application=__file__)

@@ -227,7 +227,11 @@ def _packages(about: str, session: SparkSession, case: Case) -> Iterator[Finding
     declared = [external for group in case.groups for job in group.fragment.jobs for external in job.externals]
     sources = [source for source in map(source_of, declared) if isinstance(source, Packaged)]
     for name in sorted({name for source in sources for name in source.packages}):
-        look_for_package(session, name)
+        try:
+            look_for_package(session, name)
+        except ConfigurationError as error:
+            yield fail(about, str(error))
+            continue
         yield ok(about, f"the package of Spark's format {name} is there, which sources of the DAGs need")
 
 
