@@ -109,6 +109,11 @@ class Barrier:
         return self.kind is BarrierKind.MAINTENANCE
 
     @property
+    def run_date(self) -> datetime:
+        """The time (UTC) by which Airflow names the run that opened it: its logical date, if it has one."""
+        return self.run.logical_date or self.timestamp
+
+    @property
     def opening(self) -> str:
         """Where its timestamp came from and which run opened it, for people."""
         run = f"; opened by {self.run} ({self.run.kind})" if self.run != NO_RUN else ""

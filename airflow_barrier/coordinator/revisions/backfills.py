@@ -28,8 +28,7 @@ def backfill_dates(barriers: Sequence[Barrier]) -> tuple[datetime, datetime]:
     >>> backfill_dates(plan.window)  # doctest: +SKIP
     (datetime.datetime(2017, 1, 5, ...), datetime.datetime(2017, 1, 6, ...))
     """
-    dates = [each.run.logical_date or each.timestamp for each in (barriers[0], barriers[-1])]
-    return dates[0], dates[1]
+    return barriers[0].run_date, barriers[-1].run_date
 
 
 def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:

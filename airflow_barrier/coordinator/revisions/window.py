@@ -70,7 +70,7 @@ def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> t
     """What days mean, where the runs that had their data are of other days: a timetable whose runs have no data
     interval, as Airflow 3 makes one of ``@daily``, dates a run by the end of its data.
     """
-    days = {_run_day(barrier) for barrier in window}
+    days = {barrier.run_date.date() for barrier in window}
     first, last = wanted.first, wanted.first if wanted.last is None else wanted.last
     if not _is_day(first) or not _is_day(last) or all(first <= day <= last for day in days):
         return ()
@@ -84,16 +84,11 @@ def _by_its_run(meta: MetaService, topology: str, day: date | datetime | int | N
     if not _is_day(day):
         return ""
     found = meta.barriers.epochs(topology, after=_begin(day) - timedelta(microseconds=1), committed=True, limit=1)
-    of_day = [barrier for barrier in found if _run_day(barrier) == day]
+    of_day = [barrier for barrier in found if barrier.run_date.date() == day]
     return "".join(
         f". The run of {day} (its ds) opened {barrier}: if you mean that one, say --from {barrier.barrier_id}"
         for barrier in of_day
     )
-
-
-def _run_day(barrier: Barrier) -> date:
-    """The day that Airflow calls `ds` (UTC)."""
-    return (barrier.run.logical_date or barrier.timestamp).date()
 
 
 def _is_day(day: date | datetime | int | None) -> TypeGuard[date]:

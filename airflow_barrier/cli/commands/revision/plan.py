@@ -80,8 +80,7 @@ def _show(found: Planned, console: Console) -> None:
     window = {barrier.barrier_id for barrier in plan.window}
     for barrier in plan.barriers:
         who = "its own run, in a backfill" if barrier.barrier_id in window else "our cascade"
-        run_of = barrier.run.logical_date or barrier.timestamp
-        row(barriers, barrier.barrier_id, run_of, barrier.timestamp, barrier.state.value, who)
+        row(barriers, barrier.barrier_id, barrier.run_date, barrier.timestamp, barrier.state.value, who)
     console.print(barriers)
     inputs = table(console, "input of job", "", "at barriers", "")
     for each in plan.inputs:
