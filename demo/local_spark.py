@@ -22,18 +22,11 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.spark_conf import spark_conf
 from airflow_barrier.project.java import find_java
 from airflow_barrier.project.local import CONNECT_SERVER, connect_server_conf
+from airflow_barrier.sources.spark_packages import PACKAGES as SOURCE_PACKAGES
 from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME, SQLITE_DRIVER
 from demo.local_airflow import free_port
 
-PACKAGES = ",".join(
-    (
-        ICEBERG_RUNTIME,
-        SQLITE_DRIVER,
-        # of the last 4.1 whose parts are all in Maven Central's mirrors
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-        "org.apache.spark:spark-avro_2.13:4.1.1",
-    )
-)
+PACKAGES = ",".join((ICEBERG_RUNTIME, SQLITE_DRIVER, *SOURCE_PACKAGES.values()))
 CATALOG = "lake"
 
 

@@ -135,13 +135,13 @@ def sink_fault(
 ) -> str | None:
     """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
 
-    ``tables``: those that are made when their jobs join, as they are declared. Others that are not there yet are left
-    to whoever looks at tables.
+    ``tables``: those that are made when their jobs join, as they are declared. That others are not there yet is left
+    to whoever looks at tables: of the sink all the rest is looked at.
     """
     try:
         with _validated(deployment, declared, credentials, tables) as channel:
             sink = _registered(deployment, topology).get(declared.name)
-            return None if channel is None or sink is None else _ledger_fault(deployment, channel, sink)
+            return None if sink is None else _ledger_fault(deployment, channel, sink)
     except BarrierError as error:
         return str(error)
 
@@ -199,16 +199,10 @@ def _validated(
     declared: SinkDeclaration,
     credentials: Credentials | None,
     tables: Mapping[str, Table] = MappingProxyType({}),
-) -> Iterator[Channel | None]:
-    """A channel to the sink, which can take its tables as they are now. None: a table is not there yet."""
-    try:
-        mains = deployment.tables.mains(sorted(declared.targets.keys() - tables.keys()))
-    except MissingTableError:
-        yield None
-        return
-    schemas = {table: deployment.tables.schema_at(table, main) for table, main in mains.items()}
-    for table in sorted(declared.targets.keys() & tables.keys()):
-        schemas[table] = _schema_of(deployment, tables[table])
+) -> Iterator[Channel]:
+    """A channel to the sink, which can take its tables as they are now, as far as they are there or in ``tables``."""
+    found = {table: _schema_of(deployment, table, tables.get(table)) for table in sorted(declared.targets)}
+    schemas = {table: schema for table, schema in found.items() if schema is not None}
     with _connect(deployment, declared, credentials) as channel:
         _validate(declared.name, channel, schemas)
         yield channel
@@ -225,13 +219,13 @@ def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> 
     return channel.validate(schemas)
 
 
-def _schema_of(deployment: Deployment, table: Table) -> pa.Schema:
-    """As the table is; one that is yet to be made as it is declared."""
+def _schema_of(deployment: Deployment, table: str, declared: Table | None) -> pa.Schema | None:
+    """As the table is; one that is yet to be made as it is declared, None: nobody has said how."""
     try:
-        (main,) = deployment.tables.mains([table.name]).values()
+        (main,) = deployment.tables.mains([table]).values()
     except MissingTableError:
-        return deployment.tables.schema_of(table)
-    return deployment.tables.schema_at(table.name, main)
+        return None if declared is None else deployment.tables.schema_of(declared)
+    return deployment.tables.schema_at(table, main)
 
 
 def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.sources.spark_packages import PACKAGES
 from airflow_barrier.tables import catalog_at
 from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
 
@@ -33,8 +34,10 @@ class SparkConf:
         return {**self.conf, **{name: f"<{what}>" for name, what in self.secrets.items()}}
 
 
-def spark_conf(settings: Settings) -> SparkConf:
+def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
     """What Spark needs to work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot enter.
+
+    ``formats``: of sources that jobs read, as :data:`~airflow_barrier.sources.spark_packages.PACKAGES` names them.
 
     >>> spark_conf(Settings.embedded("/data/warehouse")).conf["spark.sql.catalog.lake.type"]
     'jdbc'
@@ -43,7 +46,7 @@ def spark_conf(settings: Settings) -> SparkConf:
     found = kind.load().spark_catalog(settings.catalog_uri, settings.warehouse, dict(settings.catalog_properties))
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
     conf = {
-        "spark.jars.packages": ",".join((ICEBERG_RUNTIME, *found.packages)),
+        "spark.jars.packages": ",".join((ICEBERG_RUNTIME, *found.packages, *(PACKAGES[name] for name in formats))),
         "spark.sql.extensions": EXTENSIONS,
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{catalog}.{option}": value for option, value in found.options.items()},

@@ -122,9 +122,10 @@ class PostgreSQLChannel:
 
     def _find_targets(self, connection: psycopg.Connection[Any], schemas: Mapping[str, pa.Schema]) -> dict[str, Target]:
         found = {}
-        for table, target in sorted(self._declared.targets.items()):
-            key, keyed = self._declared.options["keys"].get(target), self._declared.rows is Rows.CHANGES
-            found[table] = find_target(connection, str(self), table, target, schemas[table], key=key, keyed=keyed)
+        for table, schema in sorted(schemas.items()):
+            target, keyed = self._declared.targets[table], self._declared.rows is Rows.CHANGES
+            key = self._declared.options["keys"].get(target)
+            found[table] = find_target(connection, str(self), table, target, schema, key=key, keyed=keyed)
         return in_order(connection, str(self), found)
 
     def _check_ledger(self, connection: psycopg.Connection[Any]) -> None:

@@ -76,7 +76,7 @@ class Channel(Protocol):
 
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
         """See that the sink can take these tables, and change nothing that stays: address, rights, targets, columns,
-        types and keys.
+        types and keys. Of declared tables that are not among them it sees what there is to see without their schemas.
 
         Returns table -> the columns of its key (none: it needs none). Raises SinkRefusedError naming what is wrong.
         """

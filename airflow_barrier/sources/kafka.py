@@ -168,6 +168,10 @@ class Kafka:
         own = (self.conn_id, kafka_settings.CONN_TYPE)
         return [own] if self.registry is None else [own, (self.registry, "http")]
 
+    @property
+    def packages(self) -> Sequence[str]:
+        return ["kafka", "avro"] if self.format == "avro" else ["kafka"]
+
     def within(self, limits: Limits, *credentials: Credentials) -> Kafka:
         entered = replace(self)
         for name, each in zip(("_credentials", "_registry"), credentials, strict=False):

@@ -267,6 +267,16 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class Packaged(Protocol):
+    """A source that Spark reads by packages which it does not bring."""
+
+    @property
+    def packages(self) -> Sequence[str]:
+        """Names in :data:`airflow_barrier.sources.spark_packages.PACKAGES`."""
+        ...
+
+
+@runtime_checkable
 class DeadLetters(Protocol):
     """A source whose records may not decode, and go to a table of the topology if that is declared. The declaration's
     option ``dead_letters`` names it.

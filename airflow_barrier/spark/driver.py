@@ -22,6 +22,7 @@ from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
+from airflow_barrier.sources.spark_packages import package_error
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.catalog_errors import catalog_error, columns_error
 from airflow_barrier.spark.correcting import Correcting
@@ -115,7 +116,7 @@ def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
         inexact = without_field_ids(error)
         if inexact is not None:
             raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
-        unfit = columns_error(error, ", ".join(sorted(spec.bases)))
+        unfit = package_error(error) or columns_error(error, ", ".join(sorted(spec.bases)))
         if unfit is not None:
             raise ConfigurationError(f"{_attempt(spec)}: {unfit}") from error
         raise

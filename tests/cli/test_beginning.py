@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_barrier.cli.main import main
+from airflow_barrier.sources.spark_packages import PACKAGES
 
 SQLITE = {"warehouse": "/data/warehouse"}
 POSTGRESQL = {
@@ -95,6 +96,16 @@ def test_another_storage_is_told_to_need_more(
     conf_of(monkeypatch, REST)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("# Spark needs a package, credentials and spark.sql.catalog.lake.io-impl for s3:// as well")
+
+
+def test_packages_of_sources_are_added(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def packages(*arguments: str) -> list[str]:
+        conf_of(monkeypatch, SQLITE, "--json", *arguments)
+        found: str = json.loads(capsys.readouterr().out)["conf"]["spark.jars.packages"]
+        return found.split(",")
+
+    plain = packages()
+    assert packages("--with", "kafka", "--with", "avro") == [*plain, PACKAGES["kafka"], PACKAGES["avro"]]
 
 
 @pytest.mark.parametrize("extra", [SQLITE, POSTGRESQL], ids=["a file", "a server"])

@@ -19,12 +19,20 @@ from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.spark_conf import spark_conf
 from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.project.write import write_project
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.tables.table import Table
+from demo.local_spark import LocalConnectServer
 from tests.api.live import Live
+from tests.support.epochs import AMOUNT, shopping_barriers
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -119,15 +127,20 @@ def test_sqlite_where_tasks_run_elsewhere(
 @pytest.fixture
 def on_spark(spark_server: SparkServer, define: Callable[..., None]) -> Callable[..., list[str]]:
     """What is said of the server, for a deployment with these settings."""
-    host, _, port = spark_server.url.removeprefix("sc://").partition(":")
 
     def look(folder: Path, database: Path, **extra: str) -> list[str]:
         url = f"sqlite:///{database}"
         define(CONN_ID, extra={"warehouse": str(folder), "metaservice_url": url, **extra})
-        define("spark_connect_default", "spark_connect", host=host, port=int(port))
-        return [line for line in looked("Spark") if "Spark spark_connect_default" in line]
+        return said_of(spark_server.url, define)
 
     return look
+
+
+def said_of(url: str, define: Callable[..., None], *abouts: str, **of: Any) -> list[str]:
+    """Of the Spark Connect server there."""
+    host, _, port = url.removeprefix("sc://").partition(":")
+    define("spark_connect_default", "spark_connect", host=host, port=int(port))
+    return [line for line in looked("Spark", *abouts, **of) if "Spark spark_connect_default" in line]
 
 
 def test_spark_that_is_as_it_should_be(
@@ -167,6 +180,38 @@ def test_tables_under_another_name(on_spark: Callable[..., list[str]], spark_ser
     assert "catalog_name to be lake" in lines[-1]
 
 
+def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server: SparkServer, tmp_path: Path) -> None:
+    """On a Spark as `spark-conf` configures it without ``--with``, whose jobs say the same, and on one that has it."""
+    warehouse, file = tmp_path / "warehouse", tmp_path / "dag.py"
+    warehouse.mkdir()
+    settings = Settings.embedded(str(warehouse))
+    migrate(settings.metaservice_url)
+    define(CONN_ID, extra={"warehouse": str(warehouse)})
+    file.write_text(OF_KAFKA)
+    database = Path(settings.catalog_uri.removeprefix("sqlite:///"))
+    conf = {"spark.jars.packages": spark_conf(settings).conf["spark.jars.packages"], "spark.driver.memory": "1g"}
+    with LocalConnectServer(warehouse, database, spark_server.ivy, conf=conf, timeout=patience()) as bare:
+        lines = said_of(bare.url, define, "DAGs", dag_files=[str(file)])
+        session = connect_session(bare.url)
+        spec = shopping_barriers(session, tmp_path).begin(1, outlets=[AMOUNT])
+        with pytest.raises(ConfigurationError) as raised:
+            run_epoch(session, spec, lambda epoch: epoch.spark.read.format("kafka").load().show())
+        stop_session(session)
+    failed = [line for line in lines if line.startswith("FAIL")]
+    assert len(failed) == len(PACKAGES)
+    for line, (name, package) in zip(failed, sorted(PACKAGES.items()), strict=True):
+        assert f"expected the package of Spark's format {name}, {package}, among Spark's jars, found none" in line
+        assert f"`airflow-barrier spark-conf --with {name}`" in line
+    assert failed[-1].endswith(str(raised.value).partition(": ")[2])
+    define(
+        CONN_ID,
+        extra={"warehouse": str(spark_server.warehouse), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"},
+    )
+    lines = said_of(spark_server.url, define, "DAGs", dag_files=[str(file)])
+    for name in PACKAGES:
+        assert f"ok Spark spark_connect_default: the package of Spark's format {name} is there" in "\n".join(lines)
+
+
 def test_no_spark(define: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     define(CONN_ID, extra={"warehouse": str(tmp_path)})
     define("some_spark", "spark", host="local")
@@ -192,6 +237,21 @@ from airflow_barrier.tables.table import Table
 with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
     job = SparkEpochOperator(task_id="load", application=__file__, retries=2)
     barrier.job(job, outlets=["shop.missing", Table("shop.other", "id BIGINT, n INT"), Table("shop.new", "id BIGINT")])
+"""
+
+
+OF_KAFKA = """
+from airflow.sdk import DAG
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.sources.kafka import Kafka
+
+PRICE = '{"type": "record", "name": "price", "fields": [{"name": "id", "type": "long"}]}'
+PRICES = Kafka("prices", format="avro", avro_schema=PRICE)
+SALES = Kafka("sales", format="binary")
+with DAG("streams", schedule=None), BarrierGroup("streams", barrier_conn_id="doctored") as barrier:
+    job = SparkEpochOperator(task_id="load", application=__file__)
+    barrier.job(job, inlets=[PRICES, SALES], outlets=["shop.sold"])
 """
 
 

@@ -49,6 +49,9 @@ def test_a_table_that_is_yet_to_be_made_is_looked_at_as_it_is_declared(feed: Fee
         return sink_fault(feed.deployment, "shopping", declared, reporting.credentials(), known)
 
     assert fault({}) is None, "whoever looks at tables says that it is missing"
+    refused = sink_fault(feed.deployment, "shopping", declared, reporting.of("nobody").credentials(), {})
+    assert refused is not None
+    assert "to let nobody in (connection reporting)" in refused
     said = fault(tables)
     assert said is not None
     assert 'found none; create it:\nCREATE TABLE "public"."visits" (\n    "id" bigint,\n    "at" timestamptz' in said

@@ -89,7 +89,7 @@ def test_edges_follow_from_inlets_and_outlets() -> None:
 @pytest.mark.parametrize(
     ("document", "topology", "edges"),
     [
-        ("README.md", "shop", "start>load load>amount amount>commit commit>deliver_amount"),
+        ("README.md", "till", "start>load load>amount amount>commit commit>deliver_amount"),
         ("docs/jobs.md", "shopping", "start>load load>amount load>price amount>commit price>commit"),
     ],
 )

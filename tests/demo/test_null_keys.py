@@ -140,14 +140,14 @@ def test_the_readmes_jobs(spark: SparkSession) -> None:
     load, amount = (
         SqlJob(re.findall(rf'(?s)^{name} = "+(.*?)"+$', README, re.MULTILINE)[0]) for name in ("LOAD", "AMOUNT")
     )
-    purchases = "itemId BIGINT, amount BIGINT"
+    purchases = "item BIGINT, amount BIGINT"
     epoch = epoch_of(
         spark,
         sources={"purchases": spark.createDataFrame([(None, 1), (None, 2)], purchases)},
-        outlets={"shop.purchases": spark.createDataFrame([], purchases)},
+        outlets={"till.purchases": spark.createDataFrame([], purchases)},
     )
     load(epoch)
-    loaded = {"shop.purchases": epoch.read("shop.purchases")}
-    epoch = epoch_of(spark, read=loaded, outlets={"shop.amount": spark.createDataFrame([(None, 2)], purchases)})
+    loaded = {"till.purchases": epoch.read("till.purchases")}
+    epoch = epoch_of(spark, read=loaded, outlets={"till.amount": spark.createDataFrame([(None, 2)], purchases)})
     amount(epoch)
-    assert [tuple(row) for row in epoch.read("shop.amount").collect()] == [(None, 3)]
+    assert [tuple(row) for row in epoch.read("till.amount").collect()] == [(None, 3)]

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,11 @@ class AirflowUnderTest(LocalAirflow):
     def connections(self) -> dict[str, str]:
         """Variables of the environment with the connections that all components have."""
         return {name: value for name, value in self._environment.items() if name.startswith("AIRFLOW_CONN_")}
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Of a terminal in which somebody types commands for this Airflow."""
+        return self._environment
 
     def command(self, *arguments: str) -> str:
         """`airflow`, with arguments; what it prints."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.connection import connection_option, settings
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer
+from airflow_barrier.sources.spark_packages import PACKAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,13 +27,22 @@ def _define(parser: argparse.ArgumentParser) -> None:
         help="for spark-defaults.conf (default), a SparkSession in Python, or the command that starts a Spark Connect "
         "server",
     )
+    parser.add_argument(
+        "--with",
+        dest="formats",
+        action="append",
+        choices=sorted(PACKAGES),
+        default=[],
+        help="with the package that Spark needs for such sources; may be given several times",
+    )
     connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.spark_conf import spark_conf
 
-    answer(options, spark_conf(settings(options.conn_id)), lambda found, out: _show(options.format, found, out))
+    found = spark_conf(settings(options.conn_id), options.formats)
+    answer(options, found, lambda found, out: _show(options.format, found, out))
     return DONE
 
 
@@ -76,5 +86,5 @@ SPARK_CONF = Command(
     "for you to fill in.",
     _define,
     _run,
-    examples=("", "--conn-id barrier_prod --format connect"),
+    examples=("", "--with kafka", "--conn-id barrier_prod --format connect"),
 )

@@ -23,14 +23,14 @@ _SECONDS = 10.0
 _GUARD = "airflow_barrier.guard.Guard"
 
 #: A sentence about what is fine; raises ConfigurationError, or yields a Finding of its own.
-OnConnect = Callable[[str, "SparkSession", "Settings"], Iterator[Finding]]
+OnConnect = Callable[[str, "SparkSession", Case], Iterator[Finding]]
 
 
 def spark(case: Case) -> Iterator[Finding]:
     for conn_id in case.spark_conn_ids or _named_by(case) or [DEFAULT_CONN_ID]:
         about = f"Spark {conn_id}"
         try:
-            yield from _connection(about, conn_id, known(case))
+            yield from _connection(about, conn_id, case)
         except BarrierError as error:
             yield fail(about, str(error))
 
@@ -43,7 +43,7 @@ def _named_by(case: Case) -> list[str]:
     return sorted({task.spark_conn_id for task in tasks if isinstance(task, SparkEpochOperator)})
 
 
-def _connection(about: str, conn_id: str, settings: Settings) -> Iterator[Finding]:
+def _connection(about: str, conn_id: str, case: Case) -> Iterator[Finding]:
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -59,7 +59,7 @@ def _connection(about: str, conn_id: str, settings: Settings) -> Iterator[Findin
             "--conn-type spark_connect --conn-host localhost --conn-port 15002, or name another with --spark-conn-id"
         ) from None
     if kind == "spark_connect":
-        yield from _on_connect(about, SparkConnectHook(conn_id).get_connection_url(), settings)
+        yield from _on_connect(about, SparkConnectHook(conn_id).get_connection_url(), case)
     elif kind == "spark":
         yield from _submit(about)
     else:
@@ -85,7 +85,7 @@ def _submit(about: str) -> Iterator[Finding]:
     )
 
 
-def _on_connect(about: str, url: str, settings: Settings) -> Iterator[Finding]:
+def _on_connect(about: str, url: str, case: Case) -> Iterator[Finding]:
     from airflow_barrier.spark.connect import connect_session, stop_session
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # each of Spark's errors, as pages of JSON
@@ -93,7 +93,7 @@ def _on_connect(about: str, url: str, settings: Settings) -> Iterator[Finding]:
     session.release_session_on_close = False  # else a server that hangs holds this process up at its end
     try:
         for look in ON_CONNECT:
-            found = list(look(about, session, settings))
+            found = list(look(about, session, case))
             yield from found
             if any(one.verdict.value == "FAIL" for one in found):
                 return  # what comes after it says the same again, in worse words
@@ -104,7 +104,7 @@ def _on_connect(about: str, url: str, settings: Settings) -> Iterator[Finding]:
 # --- what is looked at on a Spark Connect server --------------------------------------------------
 
 
-def _version(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+def _version(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     import pyspark
 
     ours, theirs = pyspark.__version__, session.version
@@ -120,13 +120,13 @@ def _version(about: str, session: SparkSession, settings: Settings) -> Iterator[
         yield ok(about, f"answers; Spark {theirs}, as here")
 
 
-def _catalog(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+def _catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     """Asking for Iceberg's version has Spark load the catalog, with its jars and its database."""
     from airflow_barrier.spark.catalog_errors import ICEBERG_PACKAGE, SPARK_CONF, catalog_error
     from airflow_barrier.spark.connect import first_line
     from airflow_barrier.spark.identifiers import quoted
 
-    name = settings.spark_catalog
+    name = known(case).spark_catalog
     if session.conf.get(f"spark.sql.catalog.{name}", None) is None:
         others = sorted(_catalogs(session))
         also = f", but {', '.join(others)}" if others else ""
@@ -145,7 +145,7 @@ def _catalog(about: str, session: SparkSession, settings: Settings) -> Iterator[
     yield ok(about, f"catalog {name} works; Iceberg {version} ({ICEBERG_PACKAGE})")
 
 
-def _same_catalog(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+def _same_catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     """By a table where there is one: both have to find its metadata in the same place."""
     from contextlib import closing
 
@@ -154,6 +154,7 @@ def _same_catalog(about: str, session: SparkSession, settings: Settings) -> Iter
     from airflow_barrier.spark.catalog_errors import SPARK_CONF, catalog_error
     from airflow_barrier.spark.identifiers import table_name
 
+    settings = known(case)
     name = settings.spark_catalog
     if other := _other_address(session, settings):
         yield fail(about, f"catalog {name}: {other}; {SPARK_CONF}")
@@ -183,11 +184,11 @@ def _same_catalog(about: str, session: SparkSession, settings: Settings) -> Iter
         yield ok(about, f"catalog {name} is the deployment's: both find {table} in the same place")
 
 
-def _conf(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+def _conf(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     from airflow_barrier.coordinator.spark_conf import EXTENSIONS
     from airflow_barrier.spark.catalog_errors import SPARK_CONF
 
-    catalog = f"spark.sql.catalog.{settings.spark_catalog}"
+    catalog = f"spark.sql.catalog.{known(case).spark_catalog}"
     if EXTENSIONS not in (session.conf.get("spark.sql.extensions", None) or ""):
         yield warn(about, f"expected {EXTENSIONS} in spark.sql.extensions, found it missing; {SPARK_CONF}")
     cached = session.conf.get(f"{catalog}.cache-enabled", None)
@@ -199,7 +200,7 @@ def _conf(about: str, session: SparkSession, settings: Settings) -> Iterator[Fin
         )
 
 
-def _guard(about: str, session: SparkSession, settings: Settings) -> Iterator[Finding]:
+def _guard(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     from pyspark.errors import AnalysisException
 
     from airflow_barrier.spark.guard import guard_jar
@@ -217,8 +218,25 @@ def _guard(about: str, session: SparkSession, settings: Settings) -> Iterator[Fi
     yield ok(about, "the guard of unchanged jobs is there")
 
 
+def _packages(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
+    """Of the DAGs' sources."""
+    from airflow_barrier.sources import source_of
+    from airflow_barrier.sources.port import Packaged
+    from airflow_barrier.sources.spark_packages import look_for_package
+
+    declared = [external for group in case.groups for job in group.fragment.jobs for external in job.externals]
+    sources = [source for source in map(source_of, declared) if isinstance(source, Packaged)]
+    for name in sorted({name for source in sources for name in source.packages}):
+        try:
+            look_for_package(session, name)
+        except ConfigurationError as error:
+            yield fail(about, str(error))
+            continue
+        yield ok(about, f"the package of Spark's format {name} is there, which sources of the DAGs need")
+
+
 #: In this order; the first one that fails ends it.
-ON_CONNECT: tuple[OnConnect, ...] = (_version, _catalog, _same_catalog, _conf, _guard)
+ON_CONNECT: tuple[OnConnect, ...] = (_version, _catalog, _same_catalog, _conf, _packages, _guard)
 
 
 # --- addresses ------------------------------------------------------------------------------------
