@@ -84,7 +84,7 @@ def _connection_type() -> dict[str, Any]:
                     "enum": [None, "repeatable_read", "read_committed", "read_uncommitted"],
                 },
             },
-            "tag_policy": _text("Tag policy", "Which barriers keep a tag on their tables: all, every=N or newest=K."),
+            "tag_policy": _text("Tag policy", "Whose tags stay on the tables: every=N (1: all of them) or newest=K."),
             "max_open_barriers": _number(
                 "Open barriers", "How many barriers may be open at once before opening another one waits."
             ),

@@ -149,7 +149,7 @@ class _Lake:
     def __post_init__(self) -> None:
         self.folder.mkdir()
         settings = Settings.embedded(
-            str(self.folder), catalog_name=self.name, spark_catalog=self.name, tag_policy="all"
+            str(self.folder), catalog_name=self.name, spark_catalog=self.name, tag_policy="every=1"
         )
         self.deployment = Deployment.connect(settings)
 

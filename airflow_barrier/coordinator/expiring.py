@@ -177,7 +177,7 @@ def _cut_short(
         return None
     return (
         f"expected to keep {retention}, found that the connection's tag policy ({deployment.tag_policy}) lets some of "
-        "these go when newer ones are committed; set tag_policy to all, so that expiry alone decides, or keep less"
+        "these go when newer ones are committed; set tag_policy to every=1, so that expiry alone decides, or keep less"
     )
 
 

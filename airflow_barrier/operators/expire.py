@@ -32,7 +32,7 @@ class ExpireSnapshotsOperator(BaseOperator):
     Iceberg deletes the files by Spark, in a session on the Spark Connect server that ``spark_conn_id`` names.
 
     Each commit lets go by the connection's ``tag_policy`` already, by default of all but the newest 31: set it to
-    ``all`` to keep more.
+    ``every=1`` to keep more.
 
     :param topology: whose barriers and tables. (templated)
     :param keep: how many barriers stay at least: 1 or more. (templated)

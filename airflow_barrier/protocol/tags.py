@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from airflow_barrier.protocol.errors import ConfigurationError
 
-_TEXT = re.compile(r"^(?:all|every=(?P<every>[1-9]\d*)|newest=(?P<newest>[1-9]\d*))$")
+_TEXT = re.compile(r"^(?:every=(?P<every>[1-9]\d*)|newest=(?P<newest>[1-9]\d*))$")
 
 
 @dataclass(frozen=True)
 class TagPolicy:
-    """Keep the tags of all barriers, of every n-th, or of the newest k.
+    """Keep the tags of every n-th barrier (all of them: every first), or of the newest k.
 
     With ``every`` the newest barrier keeps its tag too, until the next one is published.
 
@@ -20,39 +20,35 @@ class TagPolicy:
     True
     """
 
-    every: int | None = None
+    every: int = 1
     newest: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> TagPolicy:
-        """From ``all``, ``every=N`` or ``newest=K``. Raises :class:`ConfigurationError`."""
+        """From ``every=N`` or ``newest=K``. Raises :class:`ConfigurationError`."""
         match = _TEXT.match(text.strip())
         if match is None:
-            raise ConfigurationError(f"tag policy {text!r}: expected 'all', 'every=N' or 'newest=K' with N, K >= 1")
+            raise ConfigurationError(f"tag policy {text!r}: expected 'every=N' (1: all) or 'newest=K' with N, K >= 1")
         every, newest = match["every"], match["newest"]
-        return cls(int(every) if every else None, int(newest) if newest else None)
+        return cls(every=int(every)) if every else cls(newest=int(newest))
 
     def __str__(self) -> str:
-        if self.every is not None:
-            return f"every={self.every}"
-        return "all" if self.newest is None else f"newest={self.newest}"
+        return f"every={self.every}" if self.newest is None else f"newest={self.newest}"
 
     @property
     def unbroken(self) -> int | None:
         """How many barriers in a row, up to the newest, keep their tags; None: all of them."""
-        if self.every is not None:
-            return None if self.every == 1 else 1
-        return self.newest
+        if self.newest is not None:
+            return self.newest
+        return None if self.every == 1 else 1
 
     def keeps(self, barrier_id: int, newest_id: int) -> bool:
         """Whether the tag of ``barrier_id`` stays once ``newest_id`` is published."""
         if barrier_id == newest_id:
             return True
-        if self.every is not None:
-            return barrier_id % self.every == 0
         if self.newest is not None:
             return barrier_id > newest_id - self.newest
-        return True
+        return barrier_id % self.every == 0
 
     def dropped(self, previous_id: int, newest_id: int) -> tuple[int, ...]:
         """The barriers whose tags go when ``newest_id`` is published after ``previous_id``.

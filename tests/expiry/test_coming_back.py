@@ -27,7 +27,7 @@ ANEW = Fragment("shopping", "shopping_dag", (*JOBS[:2], replace(JOBS[2], start_f
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     """Two barriers with all jobs."""
-    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="all"))
+    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="every=1"))
     for day in (1, 2):
         run(shop, day, ALL)
     yield shop

@@ -37,7 +37,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     kind = getattr(request, "param", "sqlite")
     postgresql = request.getfixturevalue("postgresql") if "postgresql" in kind else None
     with settings_on(kind, tmp_path, postgresql) as settings:
-        shop = make_shop(replace(settings, tag_policy="all"))
+        shop = make_shop(replace(settings, tag_policy="every=1"))
         for day in range(1, 7):
             barrier = shop.open(day)
             shop.process_all(barrier, ROWS)
@@ -336,7 +336,6 @@ def test_it_is_said_where_the_tag_policy_takes_what_the_retention_would_keep(
 ) -> None:
     week = timedelta(days=7)
     for policy, retention, short in (
-        ("all", Retention(100, week), False),
         ("every=1", Retention(100, week), False),
         ("newest=6", Retention(6), False),
         ("newest=5", Retention(6), True),
@@ -358,7 +357,7 @@ def test_it_is_said_where_the_tag_policy_takes_what_the_retention_would_keep(
 @pytest.mark.parametrize("joins_later", [False, True])
 def test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that(tmp_path: Path, joins_later: bool) -> None:
     """Before its first barrier is COMMIT. Nothing but `main` names it, and a publish moves `main` on."""
-    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="all"))
+    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="every=1"))
     shop.deployment.tables.load(PRICE).append(pa.table({"price": [500]}))
     jobs = (*JOBS[:2], replace(JOBS[2], start_from={SHOPPING: "latest"}))
     fragment = Fragment("shopping", "shopping_dag", jobs)

@@ -20,7 +20,7 @@ RACERS = 6
 @pytest.fixture(params=["sqlite", "postgresql", "postgresql apart"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Settings]:
     with settings_on(request.param, tmp_path, postgresql) as settings:
-        yield replace(settings, tag_policy="all")
+        yield replace(settings, tag_policy="every=1")
 
 
 @pytest.fixture

@@ -39,7 +39,10 @@ ONE_BARRIER = {SHOPPING: 10, AMOUNT: 1, PRICE: 10}
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(
-        f"sqlite:///{tmp_path}/first.db", f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "lake"), tag_policy="all"
+        f"sqlite:///{tmp_path}/first.db",
+        f"sqlite:///{tmp_path}/catalog.db",
+        str(tmp_path / "lake"),
+        tag_policy="every=1",
     )
 
 

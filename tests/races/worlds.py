@@ -64,7 +64,7 @@ class Worlds:
 
 
 @contextmanager
-def worlds(*, shared: bool, tag_policy: str = "all") -> Iterator[Worlds]:
+def worlds(*, shared: bool, tag_policy: str = "every=1") -> Iterator[Worlds]:
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         made = Worlds(Path(folder), shared=shared, tag_policy=tag_policy)
         yield made

@@ -32,7 +32,7 @@ def shop(spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "warehouse": folder.as_uri(),
         "catalog_name": APART,
         "spark_catalog": APART,
-        "tag_policy": "all",
+        "tag_policy": "every=1",
     }
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_DEFAULT", json.dumps({"conn_type": "barrier", "extra": extra}))

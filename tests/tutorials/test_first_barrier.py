@@ -1,4 +1,6 @@
-"""The tutorial's blocks, from `init` to the barrier after a failed job, on `airflow standalone` and a Spark."""
+"""The blocks of the tutorials that are played in `init`'s project, one after the other, on `airflow standalone` and a
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.airflow import LONG
+from tests.support.drawing import OPERATIONS, drawn
 from tests.support.ports import free_port
 from tests.support.spark import IVY
 from tests.support.waiting import wait_for
 from tests.tutorials.blocks import Block, Terminal, blocks_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "first-barrier.md"
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 #: When a terminal's server is up, as the page says it.
 UP = {"spark": "Spark Connect server started", "airflow": "Airflow is ready"}
 
@@ -30,7 +33,7 @@ def terminals(tmp_path: Path) -> Iterator[ExitStack]:
 
 
 @pytest.mark.timeout(LONG)
-def test_what_the_tutorial_says_is_so(tmp_path: Path, terminals: ExitStack) -> None:
+def test_what_the_tutorials_say_is_so(tmp_path: Path, terminals: ExitStack) -> None:
     (tmp_path / "venv").symlink_to(sys.prefix)  # in place of the block that installs
     logs = (tmp_path / f"terminal-{number}.log" for number in count(1))
 
@@ -41,7 +44,8 @@ def test_what_the_tutorial_says_is_so(tmp_path: Path, terminals: ExitStack) -> N
 
     first = terminal()
     first.run(Block(". venv/bin/activate\n", "", ()))
-    install, *blocks = blocks_of(PAGE.read_text())
+    pages = ["first-barrier.md", *drawn(["last-tuesday.md"], "tutorials", lambda _: OPERATIONS["revision"])]
+    install, *blocks = (block for page in pages for block in blocks_of((TUTORIALS / page).read_text()))
     assert install.word == "install"
     for block in blocks:
         if block.word in UP:
