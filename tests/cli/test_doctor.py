@@ -224,6 +224,28 @@ def test_no_spark(define: Callable[..., None], tmp_path: Path, monkeypatch: pyte
     assert lines[2].startswith("FAIL Spark no_spark: expected the type spark_connect or spark, found http")
 
 
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ('SparkSubmitOperator(task_id="load", application="job.py")', "FAIL Spark spark_default: "),
+        ('SparkSqlOperator(task_id="load", sql="SELECT 1")', "FAIL Spark spark_sql_default: "),
+        (
+            'LivyOperator(task_id="load", file="job.py", deferrable=True)',
+            "skipped Spark: not looked at: the DAGs' jobs name no connection of it; ",
+        ),
+    ],
+    ids=["submit", "sql", "livy"],
+)
+def test_the_spark_of_unchanged_jobs(job: str, said: str, define: Callable[..., None], tmp_path: Path) -> None:
+    """The connections that these operators name, which are no others' defaults."""
+    define(CONN_ID, extra={"warehouse": str(tmp_path)})
+    migrate(Settings.embedded(str(tmp_path)).metaservice_url)
+    file = tmp_path / "dag.py"
+    file.write_text(OF_PLAIN_JOBS.format(job=job))
+    (line,) = (line for line in looked("DAGs", "Spark", dag_files=[str(file)]) if " Spark" in line)
+    assert line.startswith(said)
+
+
 # --- Airflow and its DAGs -------------------------------------------------------------------------
 
 
@@ -237,6 +259,18 @@ from airflow_barrier.tables.table import Table
 with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
     job = SparkEpochOperator(task_id="load", application=__file__, retries=2)
     barrier.job(job, outlets=["shop.missing", Table("shop.other", "id BIGINT, n INT"), Table("shop.new", "id BIGINT")])
+"""
+
+
+OF_PLAIN_JOBS = """
+from airflow.providers.apache.livy.operators.livy import LivyOperator
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG
+from airflow_barrier.operators.group import BarrierGroup
+
+with DAG("plain", schedule=None), BarrierGroup("plain", barrier_conn_id="doctored") as barrier:
+    barrier.job({job}, outlets=["shop.sold"])
 """
 
 

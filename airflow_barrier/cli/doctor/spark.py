@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, warn
+from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
 from airflow_barrier.cli.doctor.deployment import known
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "spark_connect_default"
 #: Seconds for a server to accept the connection.
 _SECONDS = 10.0
+#: Where the operators are whose connection is Spark's.
+_BY_SPARK = ("airflow_barrier.operators.epoch", "airflow.providers.apache.spark.")
 _GUARD = "airflow_barrier.guard.Guard"
 
 #: A sentence about what is fine; raises ConfigurationError, or yields a Finding of its own.
@@ -27,7 +29,12 @@ OnConnect = Callable[[str, "SparkSession", Case], Iterator[Finding]]
 
 
 def spark(case: Case) -> Iterator[Finding]:
-    for conn_id in case.spark_conn_ids or _named_by(case) or [DEFAULT_CONN_ID]:
+    jobs = [task for group in case.groups for task in group if task.task_id in group.jobs_by_task]
+    named = case.spark_conn_ids or _named_by(jobs)
+    if jobs and not named:
+        yield skipped("Spark", "the DAGs' jobs name no connection of it; name one with --spark-conn-id")
+        return
+    for conn_id in named or [DEFAULT_CONN_ID]:
         about = f"Spark {conn_id}"
         try:
             yield from _connection(about, conn_id, case)
@@ -35,12 +42,10 @@ def spark(case: Case) -> Iterator[Finding]:
             yield fail(about, str(error))
 
 
-def _named_by(case: Case) -> list[str]:
-    """The connections of the DAGs' own operators."""
-    from airflow_barrier.operators.epoch import SparkEpochOperator
-
-    tasks = [task for group in case.groups for task in group]
-    return sorted({task.spark_conn_id for task in tasks if isinstance(task, SparkEpochOperator)})
+def _named_by(jobs: Sequence[Any]) -> list[str]:
+    by_spark = [job for job in jobs if any(cls.__module__.startswith(_BY_SPARK) for cls in type(job).__mro__)]
+    named = (getattr(job, name, None) for job in by_spark for name in ("spark_conn_id", "conn_id", "_conn_id"))
+    return sorted({conn_id for conn_id in named if conn_id})
 
 
 def _connection(about: str, conn_id: str, case: Case) -> Iterator[Finding]:
