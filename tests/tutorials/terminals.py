@@ -18,7 +18,7 @@ UP = {"spark": "Spark Connect server started", "airflow": "Airflow is ready"}
 
 
 class Terminals:
-    """``folder`` is where they begin, with `venv` in it. ``settings`` are environment variables of theirs."""
+    """``folder`` is where they begin, with `venv` in it."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
@@ -26,7 +26,10 @@ class Terminals:
         self._numbers = count(1)
 
     def play(self, blocks: list[Block], adapted: Callable[[str], str], **settings: str) -> None:
-        """Each block in the first terminal, or, if it is a server, in one of its own until that is up."""
+        """Each block in the first terminal, or, if it is a server, in one of its own until that is up.
+
+        ``settings``: environment variables of all terminals.
+        """
         first = self._open(settings)
         first.run(Block(". venv/bin/activate\n", "", ()))
         for block in blocks:

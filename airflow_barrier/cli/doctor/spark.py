@@ -31,7 +31,7 @@ OnConnect = Callable[[str, "SparkSession", Case], Iterator[Finding]]
 def spark(case: Case) -> Iterator[Finding]:
     jobs = [task for group in case.groups for task in group if task.task_id in group.jobs_by_task]
     named = case.spark_conn_ids or _named_by(jobs)
-    if jobs and not named:
+    if jobs and not named:  # they run on what other connections name: Livy's, Kubernetes's
         yield skipped("Spark", "the DAGs' jobs name no connection of it; name one with --spark-conn-id")
         return
     for conn_id in named or [DEFAULT_CONN_ID]:
@@ -43,6 +43,7 @@ def spark(case: Case) -> Iterator[Finding]:
 
 
 def _named_by(jobs: Sequence[Any]) -> list[str]:
+    """The connections of jobs whose operators are ours, or those of Airflow's Spark provider."""
     by_spark = [job for job in jobs if any(cls.__module__.startswith(_BY_SPARK) for cls in type(job).__mro__)]
     named = (getattr(job, name, None) for job in by_spark for name in ("spark_conn_id", "conn_id", "_conn_id"))
     return sorted({conn_id for conn_id in named if conn_id})
