@@ -16,10 +16,10 @@ from sqlalchemy import make_url
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, UPDATE, Rows, SinkDeclaration
-from airflow_barrier.sinks._postgresql_rows import csv_of
 from airflow_barrier.sinks.ledger import Deliverer
 from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from airflow_barrier.sinks.postgresql.rows import csv_of
 from benchmarks.report import Measured
 
 _SIZES, _QUICK = (1_000, 100_000, 1_000_000), (1_000,)

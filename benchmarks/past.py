@@ -24,7 +24,7 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.sources.listing import Folder
+from airflow_barrier.sources.files.listing import Folder
 from airflow_barrier.tables._local_files import local_path
 from benchmarks.report import Measured
 from benchmarks.retained import TABLES, TOPOLOGY, Barrier

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sinks._json_values import encoder
+from airflow_barrier.sinks.json_values import encoder
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.ledger import Deliverer
 from airflow_barrier.sinks.port import Delivery

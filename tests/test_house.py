@@ -34,8 +34,8 @@ MODULES_OF_A_DAG_FILE = 47
 
 
 def test_no_module_stands_on_itself() -> None:
-    """Imports inside functions count, those for type checkers do not."""
-    graph = grimp.build_graph("airflow_barrier", exclude_type_checking_imports=True, cache_dir=None)
+    """Imports inside functions count, and those for type checkers."""
+    graph = grimp.build_graph("airflow_barrier", cache_dir=None)
     circles = {
         module
         for module in graph.modules
@@ -69,6 +69,51 @@ class Pigeons:
     @classmethod
     def of(cls, declared):
         return cls(declared.name)
+"""
+NEW_SINK = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class PigeonSink:
+    kind = "pigeons"
+    name: str
+
+    @classmethod
+    def of(cls, declared):
+        return cls(declared.name)
+"""
+#: How others find it: by an entry point of the distribution that has the file.
+PIGEON_POST = """
+[airflow_barrier.sinks]
+pigeons = pigeon_post:PigeonSink
+hawks = pigeon_post:HawkSink
+
+[airflow_barrier.sources]
+pigeons = pigeon_post:PigeonSink
+"""
+USED_SINK = """
+from airflow_barrier.protocol.deliveries import SinkDeclaration
+from airflow_barrier.sinks import sink_of
+print(sink_of(SinkDeclaration("loft", "roof", "pigeons", {})))
+"""
+NEW_ROUTE = """
+from fastapi import APIRouter
+from airflow_barrier.api.access import Told
+
+router = APIRouter(route_class=Told)
+
+@router.get("/v1/pigeons")
+def pigeons() -> int:
+    return 3
+"""
+USED_ROUTE = """
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from airflow_barrier.api.app import create_api
+
+app = FastAPI()
+app.include_router(create_api(lambda: None))
+print(TestClient(app).get("/v1/pigeons").json(), "pigeons")
 """
 NEW_COMMAND = """
 from airflow_barrier.cli.frame import Command
@@ -142,6 +187,32 @@ print(told({"catalog_publish": "atomic"}))
             "Pigeons(name='loft')",
         ),
         (
+            "sinks/pigeons.py",
+            NEW_SINK,
+            {
+                "sinks/__init__.py": (
+                    "_ADAPTERS = {",
+                    '_ADAPTERS = {\n    "pigeons": "airflow_barrier.sinks.pigeons:PigeonSink",',
+                    "",
+                )
+            },
+            USED_SINK,
+            "PigeonSink(name='loft')",
+        ),
+        (
+            "api/pigeons.py",
+            NEW_ROUTE,
+            {
+                "api/app.py": (
+                    "    topologies.router,",
+                    "    topologies.router,\n    pigeons.router,",
+                    "from airflow_barrier.api import pigeons",
+                )
+            },
+            USED_ROUTE,
+            "3 pigeons",
+        ),
+        (
             "cli/commands/pigeons.py",
             NEW_COMMAND,
             {
@@ -179,6 +250,31 @@ def test_a_new_one_is_a_file_and_a_registration(
         future = "from __future__ import annotations\n"
         path.write_text(text.replace(before, after, 1).replace(future, f"{future}{imported}\n", 1))
     assert said in said_by(use, tmp_path)
+
+
+def test_another_distribution_brings_a_source_or_a_sink(tmp_path: Path) -> None:
+    (tmp_path / "pigeon_post.py").write_text(NEW_SINK)
+    metadata = tmp_path / "pigeon_post-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-post\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(PIGEON_POST)
+    code = f"""{USED_SINK}
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources import source_of
+print(source_of(ExternalSource("roof", "pigeons")))
+try:
+    sink_of(SinkDeclaration("loft", "roof", "hawks", {{}}))
+except ConfigurationError as error:
+    print(error)
+"""
+    assert said_by(code, tmp_path).splitlines() == [
+        "PigeonSink(name='loft')",
+        "PigeonSink(name='roof')",
+        "sink loft: expected an adapter at entry point hawks = pigeon_post:HawkSink of group airflow_barrier.sinks, "
+        "found module 'pigeon_post' has no attribute 'HawkSink'; "
+        "correct the entry point, and install its package again",
+    ]
 
 
 def test_the_glossary_has_each_state_and_no_other() -> None:

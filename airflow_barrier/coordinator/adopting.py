@@ -14,8 +14,8 @@ from airflow_barrier.coordinator.starting import rows_of
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
+from airflow_barrier.protocol.table import Table
 from airflow_barrier.protocol.topology import Fragment, Job, Topology
-from airflow_barrier.tables.table import Table
 
 
 @dataclass(frozen=True)

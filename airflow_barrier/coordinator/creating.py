@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
+from airflow_barrier.protocol.table import Table
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.tables.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def with_declaration(error: MissingTableError) -> MissingTableError:
     """What a table is missing for that nobody has declared with its columns, with the shortest way."""
     return MissingTableError(
         f"{error}. The shortest way: declare its columns in its job, outlets=[Table('…', 'id BIGINT, …')] (from "
-        "airflow_barrier.tables.table), and it is made when the job joins"
+        "airflow_barrier.tables), and it is made when the job joins"
     )
 
 

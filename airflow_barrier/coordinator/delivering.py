@@ -42,10 +42,10 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.table import Table
 from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord
 from airflow_barrier.sinks.port import Channel, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
-from airflow_barrier.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

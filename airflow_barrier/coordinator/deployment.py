@@ -21,7 +21,7 @@ from airflow_barrier.sinks.port import Sink
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import Source
-from airflow_barrier.sources.roots import SourceRoots
+from airflow_barrier.systems.roots import SourceRoots
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService

@@ -9,7 +9,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.roots import SourceRoots
+from airflow_barrier.systems.roots import SourceRoots
 from airflow_barrier.tables import PUBLISHES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Settings:
     ``catalog_publish``: how a REST catalog publishes several tables, ``atomic`` (in one step, which is tested) or
     ``roll-forward`` (one after the other). ``consistency``: the level of readers that choose none, as in FLIP-276.
     ``source_roots``: the folders in which external sources may lie, see
-    :class:`~airflow_barrier.sources.roots.SourceRoots`; ``max_epoch_files`` and the two after it: how much of them is
+    :class:`~airflow_barrier.systems.roots.SourceRoots`; ``max_epoch_files`` and the two after it: how much of them is
     read, see :class:`~airflow_barrier.sources.bounded.Limits`.
 
     >>> Settings.embedded("/data/warehouse").metaservice_url

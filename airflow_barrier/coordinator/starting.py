@@ -209,7 +209,7 @@ def rows_of(table: Table, snapshot_id: int | None) -> int | None:
 
 def _snapshot(deployment: Deployment, job: Job, table: str, declared: Any) -> int | None:
     """The snapshot of an inlet that is in the job's tables."""
-    from airflow_barrier.sources.iceberg_history import main_as_of
+    from airflow_barrier.sources.iceberg_table.history import main_as_of
 
     if declared == "earliest":
         return None

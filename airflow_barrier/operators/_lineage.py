@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol import datasets
+from airflow_barrier.protocol.datasets import At
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.tables import catalog_at
 
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
 #: The operator's attribute that has what its task noted.
 _NOTED = "_lineage"
-
-
-class At(NamedTuple):
-    """A dataset at a barrier: of a table its snapshot, and what its folder is called, if that was looked up."""
-
-    barrier: Barrier
-    snapshot: int | None = None
-    folder: tuple[str, str] | None = None
 
 
 @dataclass

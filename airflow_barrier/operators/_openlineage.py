@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attr
 from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
 from openlineage.client.facet_v2 import DatasetFacet, RunFacet, dataset_version_dataset, symlinks_dataset
 
+from airflow_barrier.protocol.datasets import At
 from airflow_barrier.protocol.records import Barrier
-
-if TYPE_CHECKING:
-    from airflow_barrier.operators._lineage import At
 
 
 @attr.define(kw_only=True)
@@ -37,7 +35,7 @@ class BarrierRunFacet(RunFacet):
 
 
 #: By namespace and name.
-Datasets = Mapping[tuple[str, str], "At"]
+Datasets = Mapping[tuple[str, str], At]
 _Facet = TypeVar("_Facet", BarrierDatasetFacet, BarrierRunFacet)
 
 

@@ -19,8 +19,8 @@ from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.starting import StartFrom, declared_start
+from airflow_barrier.protocol.table import Table
 from airflow_barrier.protocol.topology import Fragment, Job, Topology, check_names
-from airflow_barrier.tables.table import Table
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -116,7 +116,7 @@ class BarrierGroup(TaskGroup):
         ``@task.pyspark`` returned.
 
         Inlets are tables of the topology (``namespace.table``) or external sources; outlets are tables that the job
-        writes. Outlets given as :class:`~airflow_barrier.tables.table.Table`, with their columns, are made where they
+        writes. Outlets given as :class:`~airflow_barrier.tables.Table`, with their columns, are made where they
         are not there when the job joins. They are the job's: an operator's own arguments ``inlets`` and ``outlets``,
         which are Airflow's, declare nothing here. ``name`` is the job's in the topology; default: the task id inside
         this group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the

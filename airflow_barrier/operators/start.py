@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_barrier.protocol.credentials import Credentials
     from airflow_barrier.protocol.deliveries import SinkDeclaration
-    from airflow_barrier.tables.table import Table
+    from airflow_barrier.protocol.table import Table
 
 #: What the order of barriers rests on, whatever a DAG file says of its tasks by default. A day that is skipped waits
 #: for those before it, too, or the next one would open before them; and it waits for no job, which may have failed.

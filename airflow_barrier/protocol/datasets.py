@@ -6,11 +6,23 @@ it. Who enters is in no name.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from airflow_barrier.protocol.records import Barrier
+
 #: The scheme of object stores, whose names begin without a slash, by all that Hadoop and fsspec call it.
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 #: Their addresses are container@account.
 _AZURE = ("abfs", "abfss")
 _KAFKA_PORT = 9092
+
+
+class At(NamedTuple):
+    """A dataset at a barrier: of a table its snapshot, and what its folder is called, if that was looked up."""
+
+    barrier: Barrier
+    snapshot: int | None = None
+    folder: tuple[str, str] | None = None
 
 
 def folder(url: str) -> tuple[str, str]:

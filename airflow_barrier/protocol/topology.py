@@ -11,7 +11,7 @@ from functools import cached_property
 from graphlib import CycleError as _GraphCycle
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_barrier.protocol.errors import (
     CycleError,
@@ -23,9 +23,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import is_topology_name, name_fault, source_fault, table_fault
 from airflow_barrier.protocol.starting import HISTORY
-
-if TYPE_CHECKING:
-    from airflow_barrier.tables.table import Table
+from airflow_barrier.protocol.table import Table
 
 
 @dataclass(frozen=True)

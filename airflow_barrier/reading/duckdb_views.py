@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from airflow_barrier.metaservice.store import MetaService
-    from airflow_barrier.reading.answer import Answer
+    from airflow_barrier.reading.pinned import Pinned
     from airflow_barrier.tables.iceberg import IcebergTables
 
 _LOCAL = frozenset({"", "file"})
@@ -79,7 +79,7 @@ def duckdb_connection(
 
 
 @contextmanager
-def running(answer: Answer, connection: DuckDBPyConnection, sql: str) -> Iterator[DuckDBPyRelation]:
+def running(answer: Pinned, connection: DuckDBPyConnection, sql: str) -> Iterator[DuckDBPyRelation]:
     """The rows of one query that writes nothing, over a connection of the session; fetch them in the context.
 
     Raises SqlSyntaxError, NotAReadError, ConfigurationError (DuckDB cannot run it), and for a table of the topology

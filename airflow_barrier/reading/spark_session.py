@@ -17,7 +17,7 @@ from airflow_barrier.spark.identifiers import parts_of, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_barrier.reading.answer import Answer
+    from airflow_barrier.reading.pinned import Pinned
 
 _CATALOG = "spark.sql.catalog."
 #: What Spark calls its own.
@@ -32,7 +32,7 @@ class ConsistentSpark:
     :meth:`sql` takes SQL as it is run elsewhere, and :meth:`table` a table for the DataFrame API. Views are read at the
     barrier too. Temporary views are what they were made of: one that reads a table of the topology is refused, unless
     it is made of what :meth:`sql` and :meth:`table` gave at this barrier. Tables outside the topology are read as they
-    are now, and a warning says so once (:attr:`Answer.outside <airflow_barrier.reading.answer.Answer.outside>` lists
+    are now, and a warning says so once (:attr:`Answer.outside <airflow_barrier.reading.pinned.Pinned.outside>` lists
     them). The metadata tables `__META_...` can be read along: as they are when the query is handed in, since they tell
     of all barriers. DataFrames are lazy: use them before the session ends, which alone keeps their snapshots from being
     deleted. They are Spark's own, and what is written by one (``writeTo``, ``write``) is written.
@@ -41,7 +41,7 @@ class ConsistentSpark:
     ...     session.spark(spark).sql("SELECT * FROM lake.shop.amount JOIN lake.shop.price USING (itemId)").show()
     """
 
-    def __init__(self, answer: Answer, spark: SparkSession, catalog: str | None = None) -> None:
+    def __init__(self, answer: Pinned, spark: SparkSession, catalog: str | None = None) -> None:
         self._answer = answer
         self._spark = spark
         self._catalog = catalog

@@ -277,6 +277,19 @@ class Packaged(Protocol):
 
 
 @runtime_checkable
+class FileBacked(Protocol):
+    """A source whose records Spark reads from files, which Spark's errors name."""
+
+    def urls(self, cut: Cut) -> list[str]:
+        """The files that ``cut`` reads."""
+        ...
+
+    def read_in_order(self, spark: SparkSession, url: str) -> None:
+        """Read one file in one task, so that the error about a record of a text file has its line."""
+        ...
+
+
+@runtime_checkable
 class DeadLetters(Protocol):
     """A source whose records may not decode, and go to a table of the topology if that is declared. The declaration's
     option ``dead_letters`` names it.

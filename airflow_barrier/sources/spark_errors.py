@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.sources.roots import SourceRoots
-from airflow_barrier.sources.text_values import UNFIT
+from airflow_barrier.sources.text.values import UNFIT
+from airflow_barrier.systems.roots import SourceRoots
 
 #: What stands before the text of an error that a query of ours has raised. Where Spark refuses a query, its message
 #: shows the query's plan, in which that text stands, too, and nothing was read.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import InexactChangesError, MissingTableError, SnapshotMissingError
-from airflow_barrier.sources.listing import literally
+from airflow_barrier.sources.files.listing import literally
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import InexactChangesError
-from airflow_barrier.sources.listing import literally
+from airflow_barrier.sources.files.listing import literally
 from airflow_barrier.spark._fields import column_types, nested, parquet_schema, places, require_widened
 from airflow_barrier.spark._iceberg import IcebergTable, Snapshot, by_path
 from airflow_barrier.spark._touched import Stretch, positions, touched

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from airflow_barrier.protocol.ddl import Column, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
-from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.sources.files import header_in_files, names_in_files, read_files
+from airflow_barrier.sources.text.csv_dialect import CsvDialect
 from airflow_barrier.spark._reusing import apply_again
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
 from airflow_barrier.spark.epoch import Epoch

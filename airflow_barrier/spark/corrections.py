@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Union
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.csv_dialect import CsvDialect
+from airflow_barrier.sources.text.csv_dialect import CsvDialect
 from airflow_barrier.spark.statement import check, require_writes_only, tokens_of
 
 Format = Literal["parquet", "csv", "json"]

@@ -17,10 +17,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.sources import source_of
-from airflow_barrier.sources.file_cuts import pinned
-from airflow_barrier.sources.files import Files
-from airflow_barrier.sources.listing import url_of
-from airflow_barrier.sources.port import DeadLetters
+from airflow_barrier.sources.port import DeadLetters, FileBacked
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.sources.spark_packages import package_error
 from airflow_barrier.spark._rows import without_field_ids
@@ -126,9 +123,9 @@ def _source_files(spec: EpochSpec) -> list[str]:
     """URLs of the files that the epoch reads of its external sources, and of what its corrections read instead."""
     urls = [correction.uri for correction in spec.corrections if isinstance(correction, ReplaceByFile)]
     for name, declared in spec.externals.items():
-        location = source_of(declared).location
-        if location is not None:
-            urls += [url_of(location, file.path) for file in pinned(spec.cuts[name])]
+        source = source_of(declared)
+        if isinstance(source, FileBacked):
+            urls += source.urls(spec.cuts[name])
     return urls
 
 
@@ -137,7 +134,7 @@ def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> Source
     what, url = file_without_line(error) or ("", "")
     for name, declared in spec.externals.items():
         source = source_of(declared)
-        if isinstance(source, Files) and what == f"source {name}":
+        if isinstance(source, FileBacked) and what == f"source {name}":
             log.info("looking for the line in %s", url)
             try:
                 source.read_in_order(spark, url)

@@ -16,7 +16,7 @@ from pathlib import Path
 import airflow_barrier
 
 #: What a driver imports: these know neither Airflow nor a database, nor anything that is not Python's own or Spark's.
-ROOMS = ("protocol", "sources", "spark")
+ROOMS = ("protocol", "systems", "sources", "spark")
 _NAME = "airflow_barrier_driver"
 _PYTHON = ">=3.10"
 # A zip knows when its files were written; ours say the same of the same content.

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from airflow_barrier.protocol.table import Table as Table
+
 if TYPE_CHECKING:
     from airflow_barrier.tables._catalog import CatalogAdapter
 

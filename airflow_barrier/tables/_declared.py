@@ -20,7 +20,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from airflow_barrier.tables.table import Partition, Table
+from airflow_barrier.protocol.table import Partition, Table
 
 if TYPE_CHECKING:
     from airflow_barrier.protocol.ddl import Column, SparkType

@@ -22,7 +22,7 @@ from airflow_barrier.tables._metadata import MAIN, Changes, Document, empty_root
 from airflow_barrier.tables._rest_server import RejectedError, RestServer
 
 if TYPE_CHECKING:
-    from airflow_barrier.tables._rest_catalog import RestTables
+    from airflow_barrier.tables._catalog import TableCatalog
 
 #: Where the scratch tables are made, and dropped again.
 NAMESPACE = "barrier_probe"
@@ -31,7 +31,7 @@ _TAG = "probe_tag"
 _FLAG = "barrier.probe"
 
 
-def prove(tables: RestTables, server: RestServer, documents: Documents, folder: str) -> None:
+def prove(tables: TableCatalog, server: RestServer, documents: Documents, folder: str) -> None:
     """``folder``: where it is remembered. Raises ConfigurationError, which says what was found and what to do, and
     CatalogRefusedError.
     """
@@ -52,7 +52,7 @@ def prove(tables: RestTables, server: RestServer, documents: Documents, folder: 
     documents.write_bytes(remembered, text.encode())
 
 
-def _prove_branches(tables: RestTables, server: RestServer, table: str) -> None:
+def _prove_branches(tables: TableCatalog, server: RestServer, table: str) -> None:
     branch = Stamp("probe", 1, 0, 1, "probe").branch
     tables.commit({table: lambda document, location: _root(document, location, branch)})
     found = {name: ref["type"] for name, ref in refs_of(tables.read([table])[table]).items()}
@@ -75,7 +75,7 @@ def _root(document: Document, location: str, branch: str) -> Changes:
     return Changes({branch: snapshot_id}, {_TAG: snapshot_id}, snapshot=root, writes_list=True)
 
 
-def _prove_one_step(tables: RestTables, server: RestServer, first: str, second: str) -> None:
+def _prove_one_step(tables: TableCatalog, server: RestServer, first: str, second: str) -> None:
     """The second table must be able to keep the first one from changing, whenever it is that it fails.
 
     Servers that only look at all requirements first, and then commit to one table after the other, are found out by a
@@ -128,7 +128,7 @@ def _rejected(server: RestServer, changes: Sequence[Mapping[str, Any]]) -> Rejec
     return None
 
 
-def _flags(tables: RestTables, *names: str) -> set[str]:
+def _flags(tables: TableCatalog, *names: str) -> set[str]:
     documents = tables.read(names).values()
     properties = {key for document in documents for key in document.get("properties") or {}}
     return {key.removeprefix(f"{_FLAG}.") for key in properties if key.startswith(_FLAG)}

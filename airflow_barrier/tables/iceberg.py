@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import StaticTable, Table
     from sqlalchemy import Connection
 
-    from airflow_barrier.tables.table import Table as DeclaredTable
+    from airflow_barrier.protocol.table import Table as DeclaredTable
 
 
 @dataclass

@@ -14,7 +14,7 @@ from airflow_barrier.protocol.states import Decision
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from airflow_barrier.tables.table import Table
+    from airflow_barrier.protocol.table import Table
 
 
 @dataclass(frozen=True)

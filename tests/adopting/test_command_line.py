@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 from tests.adopting.existing import EVENTS, MIRROR, NAME, Existing
 
 DAG_FILE = f'''
@@ -119,7 +119,7 @@ from airflow.sdk import DAG
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 with DAG("new_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("new") as barrier:
     visits = Table("shop.visits", "n BIGINT")

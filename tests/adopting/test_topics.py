@@ -18,7 +18,6 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sinks import _kafka_client
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sources.kafka import Kafka
 from tests.adopting.existing import EVENTS, LOAD, NAME, Existing
@@ -37,7 +36,7 @@ from airflow.sdk import DAG
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.sinks import _kafka_client
+from airflow_barrier.systems import kafka
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sources.kafka import Kafka
 
@@ -104,7 +103,7 @@ def said(existing: Existing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.drawn("Kafka")
-@pytest.mark.touches("sources/kafka_log.py", "coordinator/cuts.py")
+@pytest.mark.touches("sources/kafka/log.py", "coordinator/cuts.py")
 def test_what_is_wrong_with_a_source(kafka: Broker, said: Said, capsys: pytest.CaptureFixture[str]) -> None:
     topic = kafka.topic()
     nobody = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
@@ -136,7 +135,7 @@ def test_what_is_wrong_with_a_source(kafka: Broker, said: Said, capsys: pytest.C
 @pytest.mark.drawn("Kafka")
 @pytest.mark.touches(*FILES)
 def test_what_is_wrong_with_a_sink(kafka: Broker, said: Said, capsys: pytest.CaptureFixture[str]) -> None:
-    said.patch.setattr(_kafka_client, "ANSWER", 4)
+    said.patch.setattr(kafka, "ANSWER", 4)
     topic, target = kafka.topic(), kafka.topic()
     plain = kafka.topic(cleanup_policy="delete", retention_ms="-1")
     compacted = kafka.topic(cleanup_policy="compact", retention_ms="-1")

@@ -29,7 +29,7 @@ from airflow_barrier.protocol.topology import Topology
 from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.files import Files
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 

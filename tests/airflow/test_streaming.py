@@ -28,7 +28,9 @@ def _send(kafka: Kafka, day: int, *numbers: int) -> None:
 
 @pytest.mark.timeout(LONG)
 @pytest.mark.drawn("stories of Airflow")
-@pytest.mark.touches("sources/kafka.py", "sources/kafka_cuts.py", "spark/spec.py", "spark/submit.py", "sinks/kafka.py")
+@pytest.mark.touches(
+    "sources/kafka/__init__.py", "sources/kafka/cuts.py", "spark/spec.py", "spark/submit.py", "sinks/kafka/__init__.py"
+)
 def test_a_topic_in_and_a_topic_out(counting: Counting, spark: SparkSession, kafka: Kafka) -> None:
     airflow = counting.airflow
     counting.create_by(spark, "events", "copies")

@@ -25,7 +25,7 @@ CORRECTED = 2
 
 @pytest.mark.timeout(LONG)
 @pytest.mark.drawn("stories of Airflow")
-@pytest.mark.touches("coordinator/delivering.py", "sinks/postgresql.py", "sources/file_cuts.py")
+@pytest.mark.touches("coordinator/delivering.py", "sinks/postgresql/__init__.py", "sources/files/cuts.py")
 def test_a_sink_gets_a_table_more_and_a_file_is_overwritten(
     counting: Counting,
     spark: SparkSession,

@@ -24,7 +24,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
 from tests.support.runs import run_of

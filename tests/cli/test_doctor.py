@@ -27,7 +27,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.spark_packages import PACKAGES
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 from demo.local_spark import LocalConnectServer
 from tests.api.live import Live
 from tests.support.epochs import AMOUNT, shopping_barriers
@@ -254,7 +254,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 with DAG("doctored", schedule=None), BarrierGroup("doctored", barrier_conn_id="doctored") as barrier:
     job = SparkEpochOperator(task_id="load", application=__file__, retries=2)

@@ -90,7 +90,7 @@ from airflow.sdk import DAG
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sensors.barrier import BarrierSensor
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 def job(task_id, **what):
     barrier.job(SparkEpochOperator(task_id=task_id, **what), outlets=[Table(f"shop.{task_id}", "id BIGINT")])

@@ -17,8 +17,8 @@ from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.protocol.errors import ConfigurationError, LostStateError, MissingTableError
 from airflow_barrier.protocol.starting import declared_start
 from airflow_barrier.protocol.topology import Fragment
+from airflow_barrier.tables import Table
 from airflow_barrier.tables.iceberg import IcebergTables
-from airflow_barrier.tables.table import Table
 from tests.races.racers import PROCESSES, Racers
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL

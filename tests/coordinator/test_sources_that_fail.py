@@ -29,7 +29,7 @@ from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.iceberg_table import IcebergTable
-from airflow_barrier.sources.roots import SourceRoots
+from airflow_barrier.systems.roots import SourceRoots
 from tests.coordinator.test_sources import ROWS, arrive, files_of, fragment, landing
 from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
 

@@ -24,7 +24,7 @@ import psycopg  # noqa: F401
 import pyiceberg.catalog.sql  # noqa: F401
 
 import airflow_barrier.coordinator.delivering as delivering
-import airflow_barrier.sinks._postgresql  # noqa: F401
+import airflow_barrier.sinks.postgresql.channel  # noqa: F401
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.deliveries import Deliveries

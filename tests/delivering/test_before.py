@@ -15,7 +15,7 @@ from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration, SinkState
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 
 SINKS = {AMOUNT: PostgreSQLSink("reporting", table="amount"), PRICE: PostgreSQLSink("reporting", table="price")}
@@ -118,7 +118,7 @@ def test_a_sink_that_left_its_dag_holds_nothing(feed: Feed, reporting: Reporting
 def test_a_client_that_is_missing_is_told_in_words(
     feed: Feed, reporting: Reporting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "airflow_barrier.sinks._postgresql", raising=False)
+    monkeypatch.delitem(sys.modules, "airflow_barrier.sinks.postgresql.channel", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigurationError, match=r"kind postgresql on this worker, found no module psycopg; install"):
         look(feed, reporting.credentials(), AMOUNT)

@@ -15,7 +15,7 @@ from tests.support.proxy import Cut, Hold, Proxy
 from tests.support.reporting import report
 from tests.support.waiting import patience
 
-_ATTACKED = ("sinks/_postgresql.py", "coordinator/delivering.py")
+_ATTACKED = ("sinks/postgresql/channel.py", "coordinator/delivering.py")
 
 
 @dataclass(frozen=True)

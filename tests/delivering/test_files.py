@@ -13,7 +13,7 @@ import pytest
 from airflow_barrier.protocol.deliveries import Position, Rows
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sinks.files import FileSink
-from airflow_barrier.sources.roots import SourceRoots
+from airflow_barrier.systems.roots import SourceRoots
 from tests.delivering.feed import AMOUNT, KEY, PRICE, Feed
 from tests.sinks.behaviour import applied
 from tests.sinks.objects import BUCKET, Objects

@@ -20,9 +20,9 @@ from airflow_barrier.protocol.errors import (
     TargetChangedError,
 )
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.sinks._postgresql import PostgreSQLChannel
 from airflow_barrier.sinks.ledger import LedgerRecord
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from airflow_barrier.sinks.postgresql.channel import PostgreSQLChannel
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 from tests.support.scheduling import Scheduled
 from tests.support.waiting import patience, wait_for

@@ -34,7 +34,7 @@ def _emptied(kafka: Kafka, ledger: str) -> None:
 
 
 @pytest.mark.drawn("Kafka")
-@pytest.mark.touches("coordinator/delivering.py", "sinks/_kafka_ledger.py", "sinks/_kafka_channel.py")
+@pytest.mark.touches("coordinator/delivering.py", "sinks/kafka/ledger.py", "sinks/kafka/channel.py")
 @pytest.mark.parametrize("lose", [_deleted, _made_anew, _emptied])
 def test_a_ledger_that_has_lost_its_record_is_told(
     kafka: Kafka, feed: Feed, lose: Callable[[Kafka, str], None]

@@ -21,10 +21,10 @@ from sqlalchemy import make_url
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
-from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.ledger import Deliverer
 from airflow_barrier.sinks.port import Delivery, RowBatches
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from airflow_barrier.sinks.postgresql.rows import Part
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
 from tests.support.postgresql import USER, PostgreSQL
 

@@ -33,7 +33,7 @@ def state(day: int) -> State:
 
 
 @pytest.mark.drawn("deliveries of many rows")
-@pytest.mark.touches("sinks/_postgresql.py", "coordinator/delivering.py")
+@pytest.mark.touches("sinks/postgresql/channel.py", "coordinator/delivering.py")
 @pytest.mark.timeout(600)
 def test_no_row_is_lost_comes_twice_or_out_of_order(feed: Feed, own_postgresql: PostgreSQL, warm: Lane) -> None:
     for day in range(1, _BARRIERS + 1):

@@ -155,7 +155,7 @@ def test_one_that_wakes_takes_no_files_away_from_its_successor(pair: Pair, proxy
 def test_a_strangers_session_that_is_about_to_commit_is_named_and_may_commit(
     pair: Pair, proxy: Proxy, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_barrier.sinks._postgresql._LOCK", 1)
+    monkeypatch.setattr("airflow_barrier.sinks.postgresql.channel._LOCK", 1)
     with asleep(pair, proxy, COMMIT) as (hold, zombie):
         (session,) = sessions(pair.reporting)
         with pytest.raises(SinkUnavailableError, match=rf"longer than 1 s.*process {session} \(airflow_barrier \w+, b"):
@@ -169,7 +169,7 @@ def test_a_strangers_session_that_is_about_to_commit_is_named_and_may_commit(
 def test_a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced(
     pair: Pair, proxy: Proxy, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_barrier.sinks._postgresql._LOCK", 1)
+    monkeypatch.setattr("airflow_barrier.sinks.postgresql.channel._LOCK", 1)
     with asleep(pair, proxy, LEDGER) as (hold, zombie):
         (session,) = sessions(pair.reporting)
         with pytest.raises(SinkUnavailableError, match=rf"longer than 1 s.*process {session} \(airflow_barrier \w+, b"):

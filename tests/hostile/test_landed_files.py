@@ -23,9 +23,9 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import bounded
 from airflow_barrier.sources.bounded import DEEPEST_JSON, Limits, UnfitFileError
-from airflow_barrier.sources.file_cuts import mismatches
 from airflow_barrier.sources.files import Files
-from airflow_barrier.sources.listing import Folder
+from airflow_barrier.sources.files.cuts import mismatches
+from airflow_barrier.sources.files.listing import Folder
 from tests.sources.landing import T0, Cutter, day, land, land_parquet
 from tests.support.waiting import patience
 

@@ -22,7 +22,7 @@ from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, TABLES, applied
 from tests.support.hdfs import Hdfs
 
 #: What the sink is made of.
-FILES = ("sinks/_file_channel.py", "sinks/_file_steps.py", "sinks/_file_stores.py")
+FILES = ("sinks/files/folders.py", "sinks/files/steps.py", "sinks/files/stores.py")
 KEYS = {"prices": KEY, "amounts": KEY}
 TARGETS = {PRICES: "prices", AMOUNTS: "amounts"}
 _BARRIER = r"b\d{8}\.r\d+"

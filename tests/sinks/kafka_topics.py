@@ -15,9 +15,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
-from airflow_barrier.sinks import _kafka_client
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel
+from airflow_barrier.systems import kafka
 from tests.sinks.behaviour import AMOUNTS, CHANGES, PRICES, TABLES, applied, catch_up
 from tests.support.kafka import Kafka, Reader
 from tests.support.waiting import patience
@@ -90,13 +90,13 @@ class Topics:
         return [str(place) for place, end in ends[0].items() if end != ends[1][place]]
 
     def watch(self, tell: Callable[[str], None]) -> None:
-        original = _kafka_client.call
+        original = kafka.call
 
         def call(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             tell(f"before {name}")
             return original(name, ask, *arguments, **options)
 
-        _kafka_client.call = call
+        kafka.call = call
 
 
 def prepared(place: Topics, steps: int = 2) -> Topics:

@@ -29,7 +29,7 @@ from tests.support.waiting import patience
 
 BUCKET = "deliveries"
 #: What the sink is made of.
-FILES = ("sinks/_file_steps.py", "sinks/_manifest_channel.py", "sinks/_object_store.py")
+FILES = ("sinks/files/steps.py", "sinks/files/manifests.py", "sinks/files/object_store.py")
 
 
 @dataclass(frozen=True)

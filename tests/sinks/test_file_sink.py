@@ -28,10 +28,10 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.sinks import sink_of
-from airflow_barrier.sinks._file_stores import LocalStore
-from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.files import FileSink
+from airflow_barrier.sinks.files.stores import LocalStore
 from airflow_barrier.sinks.port import Delivery
+from airflow_barrier.sinks.postgresql.rows import Part
 from tests.sinks.behaviour import (
     CHANGES,
     CORRECTION,

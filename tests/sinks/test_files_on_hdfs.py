@@ -13,8 +13,8 @@ import requests
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.errors import SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks._file_channel import FileChannel
-from airflow_barrier.sinks._file_stores import HdfsStore
+from airflow_barrier.sinks.files.folders import FileChannel
+from airflow_barrier.sinks.files.stores import HdfsStore
 from tests.sinks.behaviour import CHANGES, SCHEMAS, Behaviour, Places, catch_up, check
 from tests.sinks.files import FILES, TARGETS, FilesOnHdfs, around_requests
 from tests.support.cases import cases

@@ -22,7 +22,8 @@ from airflow_barrier.protocol.errors import (
     SinkRefusedError,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks import _object_store, sink_of
+from airflow_barrier.sinks import sink_of
+from airflow_barrier.sinks.files import object_store
 from tests.sinks.behaviour import (
     AMOUNTS,
     CHANGES,
@@ -120,7 +121,7 @@ def test_a_store_that_ignores_conditions_is_refused(behind: Callable[[], Objects
 def test_a_conflict_is_tried_again(
     behind: Callable[[], Objects], front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_object_store, "_CONFLICT_SECONDS", 0)
+    monkeypatch.setattr(object_store, "_CONFLICT_SECONDS", 0)
     place = behind()
     with place.channel(Rows.CHANGES) as channel:
         channel.open(deliverer())

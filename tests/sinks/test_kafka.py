@@ -32,11 +32,11 @@ from airflow_barrier.protocol.errors import (
     SinkRefusedError,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks._kafka_records import records_of
-from airflow_barrier.sinks._kafka_topics import Topic, transactional_id
-from airflow_barrier.sinks._postgresql_rows import Part
 from airflow_barrier.sinks.kafka import KafkaSink
+from airflow_barrier.sinks.kafka.records import records_of
+from airflow_barrier.sinks.kafka.topics import Topic, transactional_id
 from airflow_barrier.sinks.port import Channel, Delivery
+from airflow_barrier.sinks.postgresql.rows import Part
 from docs.examples.read_whole_barriers import whole_barriers
 from tests.sinks.behaviour import (
     AMOUNTS,

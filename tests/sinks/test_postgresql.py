@@ -92,7 +92,7 @@ class Tables:
 
 
 class TestPostgreSQL(ComparingBehaviour):
-    files = ("sinks/_postgresql.py", "sinks/_postgresql_rows.py", "sinks/_postgresql_targets.py")
+    files = ("sinks/postgresql/channel.py", "sinks/postgresql/rows.py", "sinks/postgresql/targets.py")
 
     @pytest.fixture
     def places(self, postgresql: PostgreSQL) -> Generator[Places, None, None]:

@@ -11,7 +11,7 @@ import pytest
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
-from airflow_barrier.sources.path_dates import PathDate
+from airflow_barrier.sources.files.listing import PathDate
 from tests.sources.landing import DAY, Cutter, day, land, touch
 
 SCHEMA = "userId BIGINT, amount INT"

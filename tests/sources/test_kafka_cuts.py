@@ -22,9 +22,10 @@ from airflow_barrier.protocol.errors import (
     SourceUnavailableError,
 )
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import kafka_cuts, source_of
+from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
+from airflow_barrier.sources.kafka import cuts as kafka_cuts
 from tests.sources.landing import Cutter, day
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker
@@ -176,7 +177,7 @@ def test_what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said(
 
 
 @pytest.mark.drawn("Kafka")
-@pytest.mark.touches("sources/kafka_cuts.py")
+@pytest.mark.touches("sources/kafka/cuts.py")
 def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """The topic is the same one, and ends before what was cut already."""
     topic = own_kafka.topic(2)

@@ -20,7 +20,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
-from airflow_barrier.sources.kafka_registry import _address
+from airflow_barrier.sources.kafka.registry import _address
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import EpochSpec
@@ -91,7 +91,7 @@ def read(session: SparkSession, ready: Ready) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.drawn("topics in Spark")
-@pytest.mark.touches("sources/kafka.py", "sources/kafka_records.py", "sources/kafka_registry.py")
+@pytest.mark.touches("sources/kafka/__init__.py", "sources/kafka/records.py", "sources/kafka/registry.py")
 def test_an_epoch_of_several_versions(kafka: Broker, registry: Registry, shop: Shop, session: SparkSession) -> None:
     """The job's columns stay what they are, and what is registered after the barrier opened the next attempt finds."""
     topic = kafka.topic()

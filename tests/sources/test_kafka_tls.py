@@ -23,8 +23,8 @@ from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.errors import ConfigurationError, SinkUnavailableError, SourceUnavailableError
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
-from airflow_barrier.sources.kafka_settings import spark_settings
 from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.systems.kafka_settings import spark_settings
 from tests.sinks.behaviour import CHANGES, catch_up, check
 from tests.sinks.kafka_topics import Topics
 from tests.sources.landing import Cutter, day
@@ -65,7 +65,7 @@ def entrances(broker: Broker) -> dict[str, Credentials]:
 
 
 @pytest.mark.drawn("topics in Spark")
-@pytest.mark.touches("sources/kafka_settings.py", "sources/kafka_log.py")
+@pytest.mark.touches("systems/kafka_settings.py", "sources/kafka/log.py")
 def test_what_is_cut_and_what_spark_reads(kafka: Broker, session: SparkSession, spark_ui: str) -> None:
     topic = kafka.topic()
     kafka.allow(USER, AclOperation.READ, topic)
@@ -84,7 +84,7 @@ def test_what_is_cut_and_what_spark_reads(kafka: Broker, session: SparkSession, 
 
 
 @pytest.mark.drawn("Kafka")
-@pytest.mark.touches("sinks/_kafka_client.py", "sources/kafka_settings.py")
+@pytest.mark.touches("systems/kafka.py", "systems/kafka_settings.py")
 def test_what_a_sink_delivers(kafka: Broker) -> None:
     kafka.allow(USER, AclOperation.ALL, "airflow_barrier.", ResourceType.TRANSACTIONAL_ID, prefix=True)
     for credentials in entrances(kafka).values():
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_told_soon(kafka: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.drawn("Kafka")
-@pytest.mark.touches("sources/kafka_log.py", "sinks/_kafka_client.py")
+@pytest.mark.touches("sources/kafka/log.py", "systems/kafka.py")
 def test_who_has_no_certificate(kafka: Broker) -> None:
     extra = {"bootstrap.servers": kafka.certificate_credentials.extra["bootstrap.servers"]}
     for name in ("security.protocol", "ssl.ca.location"):

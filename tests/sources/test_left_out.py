@@ -17,7 +17,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
-from airflow_barrier.sources.listing import Folder
+from airflow_barrier.sources.files.listing import Folder
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import Cutter, day, land
 from tests.sources.test_files_in_spark import load

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.connect.session import SparkSession
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.tables import Table
 from airflow_barrier.tables.iceberg import IcebergTables
-from airflow_barrier.tables.table import Table
 
 #: Every type, as Spark says it.
 SCHEMA = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 

@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sources.files import Files
-from airflow_barrier.tables.table import Table
+from airflow_barrier.tables import Table
 
 DAGS = Path(__file__).parent
 
