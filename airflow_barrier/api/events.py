@@ -1,4 +1,6 @@
-"""The stream of changes: server-sent events. One look every half a second serves all who listen to a deployment."""
+"""The stream of changes: server-sent events. One look every half a second serves all who listen to a deployment, or a
+rarer one while its MetaService does not answer.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from airflow_barrier.api import models
 from airflow_barrier.api.access import Access, Told, access_in, not_found
 from airflow_barrier.api.sight import seen
+from airflow_barrier.coordinator.watching import Pace
 from airflow_barrier.metaservice.overviews import Known
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError, Retryable
@@ -68,25 +71,25 @@ class Watch:
             return
 
     async def _look_on(self) -> None:
-        answered = True
+        pace = Pace(TICK)
         while True:
             assert self._meta is not None
             try:
                 counts = await asyncio.to_thread(self._meta.topologies.change_counts)
             except Exception as error:  # whatever it is: the next look may find the MetaService again
-                if answered:
+                if not pace.is_slow:
                     log.warning("%s", error)
-                answered = False
+                pace.failed()
             else:
-                answered = True
+                pace.answered()
                 if counts != self.counts:
                     self.counts = counts
                     self._wake()
+            await _pause(pace.pause())
             if _server_stops():
                 self.ends = True
                 self._wake()
                 return
-            await asyncio.sleep(TICK)
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
@@ -193,6 +196,13 @@ async def _stream(rights: Rights, watches: Watches, deployment: str) -> AsyncIte
                 await watch.moved(min(said + HEARTBEAT, rights.at + RIGHTS) - time.monotonic())
     finally:
         watches.leave(deployment, watch)
+
+
+async def _pause(seconds: float) -> None:
+    """Less long if the server stops meanwhile."""
+    end = time.monotonic() + seconds
+    while not _server_stops() and (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(TICK, left))
 
 
 def _server_stops() -> bool:

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow_barrier.hooks._iceberg import CONN_TYPE as ICEBERG
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
+from airflow_barrier.provider import CONNECTION_FIELDS
 from airflow_barrier.tables import CATALOGS, catalog_at
 
 if TYPE_CHECKING:
@@ -28,29 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "barrier_default"
 #: Extras of a connection that is enough to start with.
 EXAMPLE = '{"warehouse": "/data/warehouse"}'
-
-#: The extras that a connection may have; nothing else of it reaches the deployment.
-EXTRAS = frozenset(
-    {
-        "metaservice_url",
-        "catalog_uri",
-        "catalog_password",
-        "catalog_name",
-        "catalog_publish",
-        "consistency",
-        "iceberg_conn_id",
-        "warehouse",
-        "spark_catalog",
-        "tag_policy",
-        "max_open_barriers",
-        "source_roots",
-        "max_epoch_files",
-        "max_unpacked_bytes",
-        "max_line_characters",
-    }
-)
-
-_WHOLE_NUMBERS = ("max_open_barriers", "max_epoch_files", "max_unpacked_bytes", "max_line_characters")
+_WHOLE_NUMBERS = tuple(name for name, field in CONNECTION_FIELDS.items() if "integer" in field["schema"]["type"])
 
 
 class BarrierHook(BaseHook):
@@ -219,10 +198,11 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
             f"connection, or delete this one and define it by: airflow connections add {connection.conn_id} "
             f"--conn-type {BarrierHook.conn_type} --conn-extra '{EXAMPLE}'"
         )
-    unknown = sorted(set(extras) - EXTRAS)
+    unknown = sorted(extras.keys() - CONNECTION_FIELDS.keys())
     if unknown:
         raise ConfigurationError(
-            f"{where}: unknown extra {', '.join(map(repr, unknown))}; expected some of: {', '.join(sorted(EXTRAS))}"
+            f"{where}: unknown extra {', '.join(map(repr, unknown))}; expected some of: "
+            f"{', '.join(sorted(CONNECTION_FIELDS))}"
         )
     if "warehouse" not in extras:
         raise ConfigurationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from airflow_barrier.coordinator.waiting import TopologyView
+from airflow_barrier.coordinator.watching import Pace
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import Retryable, Terminal
 from airflow_barrier.triggers import POLL_INTERVAL
@@ -19,10 +19,6 @@ from airflow_barrier.triggers import POLL_INTERVAL
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
 
-#: By how much a pause may be shorter or longer, so that triggerers do not ask all at once.
-_JITTER = 0.2
-#: After a failure pauses double, up to this many of them.
-_MOST_PAUSES = 8
 #: Seconds that an answer may take; after that it is a failure, as long as it is not there.
 _UNANSWERED = 5.0
 
@@ -105,20 +101,20 @@ class Watcher:
             self._waiters.discard(waiter)
 
     async def _run(self) -> None:
-        failures = 0
+        pace = Pace(POLL_INTERVAL)
         while self._waiters:
             self._came.clear()
             try:
                 await self._answered()
-                failures = 0
+                pace.answered()
             except Terminal as error:
                 self._end_all(error)
             except Exception as error:  # Airflow says "not defined" of a connection that it cannot reach just now
-                failures += 1
+                pace.failed()
                 self._connected = False  # the password may have changed
                 self._seen = None
                 self._lose_patience(error)
-            await self._pause(failures)
+            await self._pause(pace)
 
     async def _answered(self) -> None:
         """A tick. One that hangs is not cut off, as its thread would go on; who waits loses patience all the same."""
@@ -169,16 +165,15 @@ class Watcher:
             else:
                 waiter.tell(Outcome(None, f"an answer from the MetaService: {what}"))
 
-    async def _pause(self, failures: int) -> None:
+    async def _pause(self, pace: Pace) -> None:
         """Until the next tick; less long if somebody comes meanwhile, unless there is no answer just now."""
         if not self._waiters:
             return
-        interval = POLL_INTERVAL * random.uniform(1 - _JITTER, 1 + _JITTER)
-        if failures:
-            await asyncio.sleep(interval * min(2 ** (failures - 1), _MOST_PAUSES))
+        if pace.is_slow:
+            await asyncio.sleep(pace.pause())
             return
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._came.wait(), interval)
+            await asyncio.wait_for(self._came.wait(), pace.pause())
 
 
 def _looked(waiter: _Waiter, view: TopologyView) -> Outcome | Exception:

@@ -36,7 +36,6 @@ from airflow.sdk import DAG
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.systems import kafka
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sources.kafka import Kafka
 
@@ -110,7 +109,7 @@ def test_what_is_wrong_with_a_source(kafka: Broker, said: Said, capsys: pytest.C
     forger = {**kafka.user_credentials.extra, "sasl.password": f"{PASSWORD}?"}
     with cases() as case:
         for extra, name, expected in (
-            (nobody, topic, f"expected an answer of Kafka at {nobody['bootstrap.servers']}"),
+            (nobody, topic, f"expected Kafka at {nobody['bootstrap.servers']} to answer, found: "),
             (forger, topic, "Authentication failed"),
             (kafka.credentials.extra, "nowhere", "expected topic nowhere, found no such topic; create it, or correct"),
             (kafka.user_credentials.extra, topic, "found no right to read it; grant the connection's user Read and"),
@@ -135,7 +134,7 @@ def test_what_is_wrong_with_a_source(kafka: Broker, said: Said, capsys: pytest.C
 @pytest.mark.drawn("Kafka")
 @pytest.mark.touches(*FILES)
 def test_what_is_wrong_with_a_sink(kafka: Broker, said: Said, capsys: pytest.CaptureFixture[str]) -> None:
-    said.patch.setattr(kafka, "ANSWER", 4)
+    said.patch.setattr("airflow_barrier.systems.kafka.ANSWER", 4)
     topic, target = kafka.topic(), kafka.topic()
     plain = kafka.topic(cleanup_policy="delete", retention_ms="-1")
     compacted = kafka.topic(cleanup_policy="compact", retention_ms="-1")

@@ -136,7 +136,7 @@ def test_status_answers_where_kafka_cannot_be_reached(shop: Shop, kafka: Broker,
     assert "load: not started" in said.out
     for topic in topics:
         (line,) = [line for line in said.out.splitlines() if line.startswith(f"source {topic}: ")]
-        assert "how far behind it is read is not known: expected an answer of Kafka at 127.0.0.1:" in line
+        assert "how far behind it is read is not known: expected Kafka at 127.0.0.1:" in line
         assert "Connection refused" in line
     enter(Credentials("kafka_default", extra={**kafka.user_credentials.extra, "sasl.password": f"{PASSWORD}!"}))
     assert "Authentication failed" in line_of(topics[0])

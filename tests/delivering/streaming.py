@@ -35,11 +35,10 @@ from airflow_barrier.protocol.errors import Retryable
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sinks.kafka import KafkaSink
+from airflow_barrier.sinks.kafka import KafkaSink, client
 from airflow_barrier.sources.kafka import Kafka as Source
 from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
 from airflow_barrier.spark.delivering import write_extracts
-from airflow_barrier.systems import kafka
 from tests.races.racers import PROCESSES
 from tests.support.kafka import Reader
 from tests.support.runs import run_of
@@ -360,7 +359,7 @@ def deliver(stage: Stage, stream: Stream, name: str) -> None:
 
 
 def _watch(stage: Stage) -> None:
-    original = kafka.call
+    original = client.call
 
     def call(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         stage.at(f"before {name}")
@@ -368,7 +367,7 @@ def _watch(stage: Stage) -> None:
         stage.at(f"after {name}")
         return answer
 
-    kafka.call = call
+    client.call = call
 
 
 def position_of(deployment: Deployment) -> Position | None:

@@ -15,15 +15,14 @@ from confluent_kafka.admin import OffsetSpec
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
-from airflow_barrier.sinks.kafka import KafkaSink
+from airflow_barrier.sinks.kafka import KafkaSink, client
 from airflow_barrier.sinks.port import Channel
-from airflow_barrier.systems import kafka
 from tests.sinks.behaviour import AMOUNTS, CHANGES, PRICES, TABLES, applied, catch_up
 from tests.support.kafka import Kafka, Reader
 from tests.support.waiting import patience
 
 #: What the sink is made of.
-FILES = tuple(f"sinks/_kafka_{name}.py" for name in ("channel", "client", "ledger", "records", "topics"))
+FILES = tuple(f"sinks/kafka/{name}.py" for name in ("channel", "client", "ledger", "records", "topics"))
 _VALUES: dict[str, Callable[[Any], Any]] = {"price": Decimal, "at": datetime.fromisoformat}
 
 
@@ -90,13 +89,13 @@ class Topics:
         return [str(place) for place, end in ends[0].items() if end != ends[1][place]]
 
     def watch(self, tell: Callable[[str], None]) -> None:
-        original = kafka.call
+        original = client.call
 
         def call(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             tell(f"before {name}")
             return original(name, ask, *arguments, **options)
 
-        kafka.call = call
+        client.call = call
 
 
 def prepared(place: Topics, steps: int = 2) -> Topics:

@@ -16,8 +16,8 @@ from confluent_kafka.admin import NewPartitions
 
 from airflow_barrier.protocol.deliveries import Position, Remedy, Rows
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkUnavailableError
+from airflow_barrier.sinks.kafka import client
 from airflow_barrier.sinks.kafka import ledger as ledgers
-from airflow_barrier.systems import kafka
 from tests.sinks.behaviour import (
     AMOUNTS,
     CHANGES,
@@ -73,7 +73,7 @@ def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
 
 def test_a_transaction_that_takes_too_long_is_told_as_that(place: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_barrier.sinks.kafka._SHORTEST", 10)
-    monkeypatch.setattr(kafka, "STEP", 10)
+    monkeypatch.setattr(client, "STEP", 10)
     prepared(place, 1)
 
     class Late(Batches):
@@ -282,7 +282,7 @@ def test_a_broker_that_is_killed(own_kafka: Kafka) -> None:
 
     with pytest.MonkeyPatch.context() as patch, place.channel() as channel:
         after = channel.open(deliverer()).position
-        patch.setattr(kafka, "call", kill)
+        patch.setattr(client, "call", kill)
         with pytest.raises(SinkUnavailableError):
             channel.deliver(delivery(CHANGES[2], Rows.CHANGES, after))
         patch.undo()

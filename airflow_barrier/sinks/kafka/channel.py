@@ -29,7 +29,9 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.sinks.json_values import json_fault
+from airflow_barrier.sinks.kafka import client
 from airflow_barrier.sinks.kafka import ledger as ledgers
+from airflow_barrier.sinks.kafka.client import Cluster
 from airflow_barrier.sinks.kafka.ledger import Record
 from airflow_barrier.sinks.kafka.records import Produced, counted, key_of_rows, records_of
 from airflow_barrier.sinks.kafka.topics import (
@@ -43,8 +45,6 @@ from airflow_barrier.sinks.kafka.topics import (
 )
 from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command, opened
 from airflow_barrier.sinks.port import Delivery
-from airflow_barrier.systems import kafka as client
-from airflow_barrier.systems.kafka import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,14 +13,15 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from airflow_barrier.protocol.deliveries import Counts, Remedy
 from airflow_barrier.protocol.errors import LedgerError
+from airflow_barrier.sinks.kafka.client import Cluster
 from airflow_barrier.sinks.kafka.topics import Topic
 from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, Words, check_others, opened
 from airflow_barrier.sinks.port import Delivery
-from airflow_barrier.systems.kafka import ANSWER, Cluster
+from airflow_barrier.systems.kafka import OF_THE_GROUP
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 PATIENCE = 20
 #: Records of a ledger that a compaction has come to are few.
 _MANY = 10_000
-#: What a consumer goes on after. It looks for the coordinator of its group, too, which it makes no use of.
-_NO_MATTER = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
+#: What a consumer goes on after.
+_NO_MATTER = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, OF_THE_GROUP)
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,7 @@ def read(what: str, cluster: Cluster, ledger: str, *, to_its_end: bool) -> Recor
     after it, and that may be our own newest record. Raises SinkUnavailableError if one stands there for long. Without
     ``to_its_end``, what can be read now is enough.
     """
-    try:
-        end = cluster.end_of(TopicPartition(ledger, 0))
-    except KafkaException as error:
-        cluster.explain(error.args[0])
+    end = cluster.end_of(TopicPartition(ledger, 0))
     found: dict[tuple[str, str], Record] = {}
     number = 0
     for message in _messages(cluster, ledger, end, to_its_end):
@@ -100,10 +98,10 @@ def read(what: str, cluster: Cluster, ledger: str, *, to_its_end: bool) -> Recor
 
 
 def _messages(cluster: Cluster, ledger: str, end: int, to_its_end: bool) -> Iterator[Message]:
-    consumer = cluster.consumer(**{"isolation.level": "read_committed"})
+    consumer = cluster.consumer()
     try:
         with cluster.in_words():  # it waits for a partition's leader for 0.5 s unless it knows of it
-            consumer.list_topics(ledger, timeout=ANSWER)
+            consumer.list_topics(ledger, timeout=cluster.patience)
         consumer.assign([TopicPartition(ledger, 0, OFFSET_BEGINNING)])
         reached, deadline = 0, monotonic() + PATIENCE
         while reached < end:

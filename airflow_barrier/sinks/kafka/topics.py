@@ -14,8 +14,8 @@ from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, Resour
 
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import SinkRefusedError
-from airflow_barrier.systems import kafka as client
-from airflow_barrier.systems.kafka import Cluster
+from airflow_barrier.sinks.kafka import client
+from airflow_barrier.sinks.kafka.client import Cluster
 
 #: What a deliverer needs, beside Describe, which each of these brings.
 _TARGET = (AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
@@ -120,7 +120,7 @@ def make_ledger(what: str, cluster: Cluster, name: str, *, really: bool = True) 
 
 def wait_for_ledger(what: str, cluster: Cluster, name: str) -> Topic:
     """It takes brokers a moment to know of a new topic."""
-    end = monotonic() + client.ANSWER
+    end = monotonic() + cluster.patience
     while (topic := find_ledger(what, cluster, name)) is None:
         if monotonic() > end:
             raise cluster.unavailable(f"no topic {name}, which was made")

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.ddl import timestamp_literal
-from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    RevisionRefusedError,
+    SourceDataError,
+    SourceUnavailableError,
+)
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
@@ -207,7 +212,7 @@ class Kafka:
         """Raises SourceDataError for a topic that is not there or that we may not read, or schemas that are not in the
         registry, SourceUnavailableError and ConfigurationError.
         """
-        self._log.look()
+        self._log().look()
         self.for_driver()
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
@@ -224,13 +229,13 @@ class Kafka:
                 f"{self._what}: expected start_from {{'offsets': {{partition: offset}}}} of a topic that is read by "
                 "event time, found a datetime"
             )
-        return kafka_cuts.cut(self._log, request, times, self.fail_on_data_loss)
+        return kafka_cuts.cut(self._log(), request, times, self.fail_on_data_loss)
 
     def check(self, cut: Cut) -> None:
         """Raise SourceDataError naming the offsets of the cut that are gone."""
         from airflow_barrier.sources.kafka import cuts as kafka_cuts
 
-        kafka_cuts.check(self._log, cut)
+        kafka_cuts.check(self._log(), cut)
 
     def lag(self, cut: Cut | None, now: datetime) -> Lag:
         """Counted in offsets, of which those of control records and of aborted transactions are read by nobody.
@@ -239,7 +244,7 @@ class Kafka:
         """
         from airflow_barrier.sources.kafka import lag
 
-        return lag.lag(self._log, cut, now)
+        return lag.lag(self._log(lag.PATIENCE), cut, now)
 
     def repin(self, cut: Cut) -> Cut:
         return cut
@@ -255,7 +260,7 @@ class Kafka:
         """Raise SourceDataError for offsets that are gone, and for a topic that is compacted."""
         from airflow_barrier.sources.kafka import cuts as kafka_cuts
 
-        kafka_cuts.check_kept(self._log, cut)
+        kafka_cuts.check_kept(self._log(), cut)
 
     def whole(self, cuts: Sequence[Cut]) -> Cut:
         from airflow_barrier.sources.kafka import cuts as kafka_cuts
@@ -334,16 +339,17 @@ class Kafka:
     def _format(self) -> RecordFormat:
         return RecordFormat(self.format, self.schema, self.avro_schema, tuple(self.metadata), self.writer_schemas)
 
-    @property
-    def _log(self) -> Log:
+    def _log(self, patience: float | None = None) -> Log:
         try:
             from airflow_barrier.sources.kafka.log import Log
+            from airflow_barrier.systems.kafka import Cluster
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"{self._what}: expected Kafka's client on this worker, found no module {error.name}; install "
                 "'airflow-provider-barrier[kafka]'"
             ) from error
-        return Log(self.name, self.topic, kafka_settings.client_settings(self._what, self._credentials))
+        cluster = Cluster(self._what, self._credentials, SourceUnavailableError, patience)
+        return Log(cluster, self.name, self.topic)
 
 
 #: What Spark's connector reads, where there is nothing to be read.

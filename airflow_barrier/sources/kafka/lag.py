@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.protocol.records import Cut
@@ -12,7 +11,7 @@ from airflow_barrier.sources.kafka.log import Log, millis
 from airflow_barrier.sources.port import Lag, PartLag
 
 #: Seconds: a person waits for the answer.
-_PATIENCE = 3.0
+PATIENCE = 3.0
 #: Milliseconds: some say "for ever" by the largest number that there is.
 _FOR_EVER = 1000 * 365 * 24 * 3600 * 1000
 _LATEST = millis(datetime(9999, 1, 1, tzinfo=timezone.utc))
@@ -20,7 +19,6 @@ _LATEST = millis(datetime(9999, 1, 1, tzinfo=timezone.utc))
 
 def lag(topic: Log, cut: Cut | None, now: datetime) -> Lag:
     """From where ``cut`` ended (None: from the first record that is there) up to the last stable offset of now."""
-    topic = replace(topic, patience=_PATIENCE)
     first, ends = topic.beginnings(topic.partitions), topic.stable_ends(topic.partitions)
     cut_ends = {} if cut is None else check_goes_on(topic, cut)
     # of a partition that is new since a cut all is unread

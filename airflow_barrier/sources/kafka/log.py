@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, ResourceType
 
-from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.systems.kafka import OF_THE_GROUP, Cluster
 
-#: Between two looks whether the client has been refused.
+#: Seconds that a consumer waits for a record, before it looks whether there is time left.
 _LOOK = 0.2
 #: Where a partition has no record: at its end, or retention has passed where we begin.
 _NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
-#: A consumer looks for the coordinator of its group, too, which it makes no use of.
-_OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
-#: What no waiting helps against.
-_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 #: So many offsets before a place a record is looked for: markers of transactions may stand between.
 _NEAR = (2, 32, 512)
 _REFUSED = {
@@ -47,23 +41,21 @@ class Offset:
 
 @dataclass(frozen=True)
 class Log:
-    """One topic, which the source of this name reads. ``settings`` are librdkafka's. ``patience``: seconds that brokers
-    may take for one answer.
+    """One topic, which the source of this name reads.
 
     Every method raises SourceUnavailableError (retryable) if brokers do not answer or let nobody in, and
     SourceDataError for a topic that is not there, or may not be read. ConfigurationError tells of settings that the
     client does not take, such as a file that it cannot read.
     """
 
+    cluster: Cluster
     source: str
     topic: str
-    settings: Mapping[str, Any] = field(repr=False)
-    patience: float = 10.0
     _told: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def what(self) -> str:
-        return f"source {self.source}"
+        return self.cluster.what
 
     def look(self) -> None:
         self.stable_ends(self.partitions)
@@ -81,11 +73,13 @@ class Log:
     def _described(self) -> Any:
         """Asked once. By cached_property all topics would wait for the answer about one, before Python 3.12."""
         if not self._told:
-            with self._asking("what the topic is"):
-                asked = self._admin.describe_topics(
-                    TopicCollection([self.topic]), include_authorized_operations=True, request_timeout=self.patience
+            with self._in_words():
+                asked = self.cluster.admin.describe_topics(
+                    TopicCollection([self.topic]),
+                    include_authorized_operations=True,
+                    request_timeout=self.cluster.patience,
                 )
-                told = self._answered(asked[self.topic])
+                told = self.cluster.answer(asked[self.topic])
                 allowed = told.authorized_operations
                 if allowed is not None and AclOperation.READ not in allowed:  # who may describe it is told its offsets
                     raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -95,19 +89,18 @@ class Log:
     def stable_ends(self, partitions: list[int]) -> dict[int, Offset]:
         """The last stable offset of each: records before it are committed or aborted, and stay so."""
         return self._offsets(
-            "where it ends",
             dict.fromkeys(partitions, OffsetSpec.latest()),
             settled=True,  # safety: up-to-the-last-stable-offset
         )
 
     def beginnings(self, partitions: list[int]) -> dict[int, Offset]:
         """The first offset that is retained."""
-        return self._offsets("where it begins", dict.fromkeys(partitions, OffsetSpec.earliest()))
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
 
     def first_after(self, partitions: list[int], moment: datetime) -> dict[int, Offset | None]:
         """The first record of each whose timestamp is later, to the millisecond; None: there is none yet."""
         later = OffsetSpec.for_timestamp(millis(moment) + 1)
-        found = self._offsets(f"what is later than {moment.isoformat()}", dict.fromkeys(partitions, later))
+        found = self._offsets(dict.fromkeys(partitions, later))
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     def records(self, partition: int, begin: int, end: int) -> Iterator[Offset]:
@@ -116,16 +109,16 @@ class Log:
         """
         with self._reading({partition: begin}) as consumer:
             while True:
-                message = consumer.poll(self.patience)
+                message = consumer.poll(self.cluster.patience)
                 if message is None:
-                    raise self._unavailable("for its records", "no answer")
+                    raise self.cluster.unavailable(f"no answer within {self.cluster.patience:g} s")
                 error = message.error()
-                if error is not None and error.code() == _OF_THE_GROUP:
+                if error is not None and error.code() == OF_THE_GROUP:
                     continue
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     return
                 if error is not None:
-                    raise self._unavailable("for its records", error.str())
+                    raise self.cluster.unavailable(error.str())
                 offset = message.offset()
                 assert offset is not None, "a record has one"
                 if offset >= end:
@@ -147,17 +140,17 @@ class Log:
         or whose record does not come in time, are left out.
         """
         found: dict[int, int] = {}
-        left, end = set(begins), monotonic() + self.patience
+        left, end = set(begins), monotonic() + self.cluster.patience
         with self._reading(begins) as consumer:
             while left and monotonic() < end:
                 message = consumer.poll(_LOOK)
                 if message is None:
                     continue
                 partition, error = message.partition(), message.error()
-                if error is not None and error.code() == _OF_THE_GROUP:
+                if error is not None and error.code() == OF_THE_GROUP:
                     continue
                 if partition is None or (error is not None and error.code() not in _NO_RECORD):
-                    raise self._unavailable("for its records", "no record" if error is None else error.str())
+                    raise self.cluster.unavailable("no record" if error is None else error.str())
                 if error is None and partition in left:
                     found[partition] = message.timestamp()[1]
                 left.discard(partition)
@@ -167,16 +160,7 @@ class Log:
     @contextmanager
     def _reading(self, begins: Mapping[int, int]) -> Iterator[Consumer]:
         """Committed records of each partition from an offset on, and where it ends."""
-        consumer = Consumer(
-            {
-                **self._own_settings,
-                "group.id": "airflow_barrier",  # is never joined: nothing is committed
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
+        consumer = self.cluster.consumer()
         try:
             consumer.assign([TopicPartition(self.topic, partition, begin) for partition, begin in begins.items()])
             yield consumer
@@ -186,56 +170,29 @@ class Log:
     def config(self) -> Mapping[str, str] | None:
         """The topic's settings, also those that it has of its brokers; None: the user may not see them."""
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        with self._asking("how long it keeps records"):
-            asked = self._admin.describe_configs([resource], request_timeout=self.patience)[resource]
+        with self._in_words():
+            asked = self.cluster.admin.describe_configs([resource], request_timeout=self.cluster.patience)[resource]
             try:
-                return {name: entry.value for name, entry in self._answered(asked).items()}
+                return {name: entry.value for name, entry in self.cluster.answer(asked).items()}
             except KafkaException as refused:
                 if refused.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     return None
                 raise
 
-    def _offsets(self, asked: str, specs: Mapping[int, Any], *, settled: bool = False) -> dict[int, Offset]:
+    def _offsets(self, specs: Mapping[int, OffsetSpec], *, settled: bool = False) -> dict[int, Offset]:
         """``settled``: before each transaction that is open."""
         level = IsolationLevel.READ_COMMITTED if settled else IsolationLevel.READ_UNCOMMITTED
-        with self._asking(asked):
-            found = self._admin.list_offsets(
-                {TopicPartition(self.topic, partition): spec for partition, spec in specs.items()},
-                isolation_level=level,
-                request_timeout=self.patience,
+        with self._in_words():
+            found = self.cluster.offsets(
+                {TopicPartition(self.topic, partition): spec for partition, spec in specs.items()}, level
             )
-            results = {place.partition: self._answered(answer) for place, answer in found.items()}
         return {
             partition: Offset(each.offset, each.timestamp, -1 if each.leader_epoch is None else each.leader_epoch)
-            for partition, each in results.items()
+            for partition, each in found.items()
         }
 
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient(self._own_settings)
-
-    @cached_property
-    def _own_settings(self) -> dict[str, Any]:
-        # what goes wrong is in our own errors: the client writes to standard error by itself
-        return {**self.settings, "client.id": "airflow_barrier", "log_level": 0, "error_cb": self._heard.append}
-
-    @cached_property
-    def _heard(self) -> list[KafkaError]:
-        """What the client has said of its connections: the reason why an answer does not come."""
-        return []
-
-    def _answered(self, answer: Future[Any]) -> Any:
-        """What comes of a request. One that brokers do not let in is told at once: the client would go on trying."""
-        for _ in range(int(self.patience / _LOOK)):
-            self._admin.poll(0)  # by which the client says what it has heard
-            if any(error.code() in _NOT_LET_IN for error in self._heard):
-                break
-            with suppress(FutureTimeoutError):
-                return answer.result(_LOOK)
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
     @contextmanager
-    def _asking(self, asked: str) -> Iterator[None]:
+    def _in_words(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as failed:
@@ -243,19 +200,7 @@ class Log:
             if error.code() in _REFUSED:
                 found = f"expected topic {self.topic}, found {_REFUSED[error.code()]}"
                 raise SourceDataError(f"{self.what}: {found}") from failed
-            if error.code() == KafkaError._INVALID_ARG:
-                raise ConfigurationError(
-                    f"{self.what}: expected settings in its connection's extra that Kafka's client takes, found: "
-                    f"{error.str()}; correct them"
-                ) from failed
-            raise self._unavailable(asked, error.str()) from failed
-
-    def _unavailable(self, asked: str, found: str) -> SourceUnavailableError:
-        why = next((error.str() for error in self._heard if error.code() != KafkaError._ALL_BROKERS_DOWN), found)
-        return SourceUnavailableError(
-            f"{self.what}: expected an answer of Kafka at {self.settings['bootstrap.servers']} to the question {asked} "
-            f"(topic {self.topic}), found: {why}; see that brokers run there and let the connection's user in"
-        )
+            raise self.cluster.unavailable(error.str()) from failed
 
 
 def millis(moment: datetime) -> int:
