@@ -14,7 +14,7 @@ from airflow_barrier.api import models, offers, outcomes
 from airflow_barrier.api.access import BarrierId, LeaseId, RevisionNumber, Told, log
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep
 from airflow_barrier.coordinator.aborting import abort_by_hand
-from airflow_barrier.coordinator.committing import NotYet, commit_barrier
+from airflow_barrier.coordinator.committing import commit_by_hand
 from airflow_barrier.coordinator.resolving import in_the_way, resolve_table
 from airflow_barrier.coordinator.revisions.publish import cancel_revision
 from airflow_barrier.protocol.errors import (
@@ -109,14 +109,10 @@ def commit(
 ) -> models.Done:
     _require_at(sight, barrier_id)
     with _refusals():
-        actor = f"{access.actor}: {asked.reason}"
-        outcome = commit_barrier(access.deployment(deployment), sight.name, barrier_id, actor=actor)
-        if isinstance(outcome, NotYet):
-            raise NotPrecommitError(
-                f"expected PRECOMMIT of every barrier up to {barrier_id} of {sight.name}, found: {outcome.reason}; run "
-                "or repair these jobs, or abort the barrier"
-            )
-    return outcomes.of_commit(outcome)
+        done = commit_by_hand(
+            access.deployment(deployment), sight.name, barrier_id, reason=asked.reason, actor=access.actor
+        )
+    return outcomes.of_commit(done)
 
 
 @router.get(

@@ -10,8 +10,9 @@ from airflow_barrier.coordinator.blocking import IN_THE_WAY, block
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry
+from airflow_barrier.coordinator.publishing import LOOKS, looks_ran_out, publish
 from airflow_barrier.coordinator.revisions.publish import finish_decided
-from airflow_barrier.coordinator.staging import attempt_files
+from airflow_barrier.coordinator.staging import delete_files
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,
@@ -27,9 +28,6 @@ from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, Tabl
 from airflow_barrier.tables.port import Publication
 
 log = logging.getLogger(__name__)
-
-#: How often a commit looks because a person decided, a revision was published, or a table moved back, under its hands.
-_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,17 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     return Committed(barrier, tuple(published))
 
 
+def commit_by_hand(deployment: Deployment, topology: str, barrier_id: int, *, reason: str, actor: str) -> Committed:
+    """Commit as :func:`commit_barrier` does, for a person: a barrier that is not PRECOMMIT raises NotPrecommitError."""
+    outcome = commit_barrier(deployment, topology, barrier_id, actor=f"{actor}: {reason}")
+    if isinstance(outcome, NotYet):
+        raise NotPrecommitError(
+            f"expected PRECOMMIT of every barrier up to {barrier_id} of {topology}, found: {outcome.reason}; run or "
+            "repair these jobs, or abort the barrier"
+        )
+    return outcome
+
+
 def _check_not_aborted(barrier: Barrier) -> None:
     if barrier.state is BarrierState.ABORTED:
         raise BarrierAbortedError(
@@ -106,7 +115,7 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
 def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     """The barrier as it was when its commit was decided, by this committer or by another one."""
     met: HeadMovedError | None = None
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         if barrier.state is BarrierState.BLOCKED:
             raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")  # safety: blocked-is-told
         if barrier.state is BarrierState.OPEN:
@@ -123,7 +132,7 @@ def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
             barrier = deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
     raise HeadMovedError(  # safety: looks-run-out
         f"{barrier}: expected its snapshots to stay as they are until its commit is decided, found that they changed "
-        f"at each of {_LOOKS} looks ({met}); try again"
+        f"at each of {LOOKS} looks ({met}); try again"
     ) from met
 
 
@@ -134,8 +143,7 @@ def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(barrier.topology, barrier.predecessor or 0))
     release_sources(deployment, barrier, before.barrier_id)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
-    attempts = deployment.meta.attempts.of(barrier.topology, barrier.barrier_id)
-    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    delete_files(deployment, barrier.topology, [barrier.barrier_id])
 
 
 def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
@@ -167,7 +175,7 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
 def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     """Publish a decided barrier, or let it be BLOCKED where somebody else changed a table."""
     met: BarrierError | None = None
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         readers = _readers(deployment, barrier)
         publications = publications_of(deployment, barrier, readers=readers)
         try:
@@ -183,10 +191,7 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
             met = error
     if isinstance(met, ConfigurationError):
         raise met  # of the catalog as a whole: the tables were looked at, and nothing is in the way in any of them
-    raise HeadMovedError(  # safety: looks-run-out
-        f"{barrier}: expected no table to change between the look and the publish, found changes at each of {_LOOKS} "
-        f"looks, the last one: {met}. Commit again; if this repeats, find out who writes to these tables"
-    ) from met
+    raise looks_ran_out(barrier, met, "Commit") from met  # safety: looks-run-out
 
 
 def _publish(
@@ -194,20 +199,8 @@ def _publish(
 ) -> None:
     expected = {publication.table: publication.expected for publication in publications}
     gone = [each.barrier_id for each in readers.gone]
-    if deployment.shares_database:
-        # tables and COMMIT in one transaction; what takes time is done before it begins
-        with (
-            deployment.tables.staging(publications) as staging,
-            deployment.meta.publishing.swapping(
-                barrier.topology, barrier.barrier_id, actor, expected, gone
-            ) as connection,
-        ):
-            if connection is not None:  # None: somebody else has committed it meanwhile
-                deployment.tables.publish(publications, connection, staging)
-    else:
-        deployment.tables.publish(publications)
-        with deployment.meta.publishing.swapping(barrier.topology, barrier.barrier_id, actor, expected, gone):
-            pass  # published already: only COMMIT is left to write down
+    swapping = deployment.meta.publishing.swapping
+    publish(deployment, publications, lambda: swapping(barrier.topology, barrier.barrier_id, actor, expected, gone))
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 
 

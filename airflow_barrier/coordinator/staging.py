@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -239,6 +239,12 @@ def attempt_files(deployment: Deployment, attempt: Attempt) -> tuple[str, ...]:
     """All files that an attempt may leave; a driver writes its closing record beside its place, then renames it."""
     closing = closing_uri(deployment, attempt)
     return spec_uri(deployment, attempt), closing, f"{closing}.partial"
+
+
+def delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int = 0) -> None:
+    """Delete the files of all attempts at these barriers; ``line``: of those of revision ``line``."""
+    attempts = [each for number in barrier_ids for each in deployment.meta.attempts.of(topology, number, line)]
+    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
 def _proceed(

@@ -10,7 +10,6 @@ from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line
-from airflow_barrier.protocol.errors import NotPrecommitError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +27,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.committing import NotYet, commit_barrier
+    from airflow_barrier.coordinator.committing import commit_by_hand
 
     topology, barrier_id = options.topology, options.barrier
     with connected(options.conn_id) as deployment:
@@ -43,13 +42,8 @@ def _run(options: argparse.Namespace) -> int:
             )
             if code is not None:
                 return code
-        outcome = commit_barrier(deployment, topology, barrier_id, actor=f"{actor()}: {options.reason}")
-    if isinstance(outcome, NotYet):
-        raise NotPrecommitError(
-            f"expected PRECOMMIT of every barrier up to {barrier_id} of {topology}, found: {outcome.reason}; run or "
-            "repair these jobs, or abort the barrier"
-        )
-    answer(options, outcome, _show, _told)
+        done = commit_by_hand(deployment, topology, barrier_id, reason=options.reason, actor=actor())
+    answer(options, done, _show, _told)
     return DONE
 
 

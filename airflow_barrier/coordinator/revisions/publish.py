@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry, write_revision
+from airflow_barrier.coordinator.publishing import LOOKS, looks_ran_out, publish
 from airflow_barrier.coordinator.revisions.checks import check_sinks
-from airflow_barrier.coordinator.staging import attempt_files
-from airflow_barrier.metaservice.rows import STANDING
+from airflow_barrier.coordinator.staging import delete_files
 from airflow_barrier.metaservice.swapping import SwapRows
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -30,8 +30,6 @@ from airflow_barrier.tables.port import Publication, Revised
 
 log = logging.getLogger(__name__)
 
-#: How often a publish looks again because a barrier was committed under its hands.
-_LOOKS = 3
 #: What a publisher meets where another one has been faster: the revision has ended, and its line is gone.
 _OVERTAKEN = (RevisionEndedError, UnknownBarrierError)
 
@@ -110,7 +108,7 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
     newest = meta.barriers.head(topology)
     assert newest is not None
     barrier_ids = range(revision.first_barrier, newest.barrier_id + 1)
-    _delete_files(deployment, topology, barrier_ids, number)
+    delete_files(deployment, topology, barrier_ids, number)
     deployment.tables.drop_revision(_all_tables(deployment, revision, barrier_ids), topology, number)
     log.info("%s is CANCELLED: %s", revision, reason)
     return revision
@@ -151,7 +149,7 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
     meta, topology, number = deployment.meta, revision.topology, revision.revision
     check_lead(deployment, topology)  # safety: lead-before-deciding
     met: BarrierError | None = None
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         try:
             meta.revisions.extend(topology, number, actor)
             missing = meta.revisions.unstaged(topology, number)
@@ -169,10 +167,7 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
             raise met
         if missing and now.state is RevisionState.STAGING:
             return NotStaged(now, tuple(missing))
-    raise HeadMovedError(  # safety: looks-run-out
-        f"{revision}: expected no table to change between the look and the publish, found changes at each of {_LOOKS} "
-        f"looks, the last one: {met}. Publish again; if this repeats, find out who writes to these tables"
-    ) from met
+    raise looks_ran_out(revision, met, "Publish") from met  # safety: looks-run-out
 
 
 def _publish_staged(deployment: Deployment, revision: Revision, actor: str) -> NotStaged | None:
@@ -235,7 +230,7 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
         barriers = _barriers(deployment, revision)
         write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
         _tag_what_left(deployment, revision, revision.head, rows)
-        _publish(deployment, revision, publications, actor)
+        publish(deployment, publications, lambda: meta.revisions.swapping(topology, number, actor))
     except (ForeignWriteError, *_OVERTAKEN):
         if meta.revisions.get(topology, number).state is RevisionState.COMMIT:
             return  # another publisher was faster, and `main` may have gone on since
@@ -256,37 +251,16 @@ def _tag_what_left(deployment: Deployment, revision: Revision, head: int, rows: 
                 log.warning("%s: barrier %s: %s", revision, barrier_id, error)
 
 
-def _publish(deployment: Deployment, revision: Revision, publications: Sequence[Publication], actor: str) -> None:
-    topology, number = revision.topology, revision.revision
-    if deployment.shares_database:
-        # tables and the exchange of the lines in one transaction; what takes time is done before it begins
-        with (
-            deployment.tables.staging(publications) as staging,
-            deployment.meta.revisions.swapping(topology, number, actor) as connection,
-        ):
-            if connection is not None:
-                deployment.tables.publish(publications, connection, staging)
-    else:
-        deployment.tables.publish(publications)
-        with deployment.meta.revisions.swapping(topology, number, actor):
-            pass
-
-
 def _tidy(deployment: Deployment, revision: Revision) -> None:
     """Let go of what nobody needs once it is COMMIT. Again is fine: a publisher may die before it gets here."""
     topology = revision.topology
     barriers = _barriers(deployment, revision)
     for barrier in barriers:
         write_entry(deployment, barrier)
-    _delete_files(deployment, topology, [barrier.barrier_id for barrier in barriers], STANDING)
+    delete_files(deployment, topology, [barrier.barrier_id for barrier in barriers])
     if revision.head is not None and revision.last is not None:
         # nobody commits what was replaced at open barriers, and tidies up after that
-        _delete_files(deployment, topology, range(revision.head + 1, revision.last + 1), -revision.revision)
-
-
-def _delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int) -> None:
-    attempts = [each for number in barrier_ids for each in deployment.meta.attempts.of(topology, number, line)]
-    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+        delete_files(deployment, topology, range(revision.head + 1, revision.last + 1), -revision.revision)
 
 
 def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
