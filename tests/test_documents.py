@@ -28,6 +28,13 @@ def test_each_page_is_in_the_table_of_contents() -> None:
     assert pages - listed == {"README.md"}
 
 
+def test_each_decision_is_in_their_index_by_its_title() -> None:
+    folder = DOCS / "decisions"
+    listed = dict(re.findall(r"(?m)^- \[\d{4}\]\((.+?)\) (.+)$", (folder / "README.md").read_text()))
+    titles = {file.name: file.read_text().partition("\n")[0] for file in folder.glob("[0-9]*.md")}
+    assert titles == {name: f"# {name[:4]}: {title}" for name, title in listed.items()}
+
+
 def test_the_readme_is_a_front_page() -> None:
     assert 80 <= len(README.splitlines()) <= 120
 
