@@ -31,12 +31,12 @@ class _KeyTwiceError(ValueError):
 
 
 def encoder(decimals: Literal["string", "number"]) -> msgspec.json.Encoder:
-    """Of what :func:`plain_values` returns."""
+    """Return the encoder for what :func:`plain_values` returns."""
     return msgspec.json.Encoder(decimal_format=decimals)
 
 
 def json_fault(kind: pa.DataType) -> str | None:
-    """Why JSON cannot hold every value of the type; None: it can."""
+    """Return why JSON cannot hold every value of the type; None: it can."""
     odd = next(filter(_is_not_json, _within(kind)), None)
     return None if odd is None else f"expected a type that JSON can hold exactly, found {odd}"
 
@@ -107,7 +107,7 @@ def _within(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Of whichever length of offsets."""
+    """Return True for a list, of whichever length its offsets are."""
     from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind))
@@ -120,7 +120,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _converter(kind: pa.DataType) -> _Converter | None:
-    """What makes objects of the maps in a value; None: there are none."""
+    """Return the function that makes objects of the maps in a value; None: there are none."""
     from pyarrow import types
 
     if types.is_struct(kind):

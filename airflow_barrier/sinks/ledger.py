@@ -19,7 +19,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Deliverer:
-    """Who delivers: for which topology, of which ``incarnation`` (a recovered one has another), to which sink.
+    """One who delivers to a sink for a topology of an ``incarnation`` (a recovered topology has another one).
 
     ``request_key`` names the task; sessions at the sink bear it, so that errors can say who holds what.
     """
@@ -35,7 +35,7 @@ class Deliverer:
 
 @dataclass(frozen=True)
 class TargetRecord:
-    """What the ledger says of a target. ``declared``: the table and how its rows come, as at ``position``, which was
+    """A target's entry in the ledger. ``declared``: the table and how its rows come, as at ``position``, which was
     delivered last (None: nothing yet). ``identity`` tells the target from one of the same name that was made anew;
     its ``part_of`` is the same in targets that share rows.
     """
@@ -56,7 +56,7 @@ class TargetRecord:
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """What the ledger says of a sink. ``place`` tells its system from a copy; ``targets`` has those, too, that the
+    """A sink's record in the ledger. ``place`` tells its system from a copy; ``targets`` has those, too, that the
     sink is no longer declared with.
     """
 
@@ -120,8 +120,9 @@ class LedgerRecord:
 
 @dataclass(frozen=True)
 class Words:
-    """What a sink's errors call things. ``ledger``: where it is. ``place`` and ``target``: what these are. ``another``:
-    what a clone does instead; ``copied``: what has to hold before deliveries move to a copy; ``anew``: how a target is
+    """The words of a sink's errors. ``ledger``: where it is. ``place`` and ``target``: what these are called.
+    ``another``: what a clone does instead; ``copied``: what has to hold before deliveries move to a copy; ``anew``:
+    how a target is
     loaded anew.
     """
 
@@ -193,13 +194,13 @@ def _check_origin(here: str, who: Deliverer, words: Words, seen: LedgerRecord, o
 
 
 def _renamed(name: str, then: TargetRecord, seen: LedgerRecord, ours: LedgerRecord) -> str:
-    """What a target that is no longer declared is called now, if it is declared by another name."""
+    """Return the present name of a target that is declared by another one now; else its own."""
     same = (each for each, now in ours.targets.items() if then.identity and now.identity == then.identity)
     return next((each for each in same if each not in seen.targets), name)
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What two records of a target say differently, in words."""
+    """Return in words what two records of a target say differently."""
     return ", ".join(
         f"{name} {now.get(name)} instead of {then.get(name)}"
         for name in sorted({*then, *now})
@@ -240,5 +241,5 @@ def check_others(
 
 
 def _are_one(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two targets are parts of the same, by whatever names."""
+    """Return True if two targets are parts of the same, by whatever names."""
     return "part_of" in one and one["part_of"] == other.get("part_of")

@@ -83,7 +83,7 @@ class Channel(Protocol):
         ...
 
     def look(self, deliverer: Deliverer) -> LedgerRecord:
-        """What the ledger says was delivered; supersedes nobody, and changes nothing.
+        """Return what the ledger says was delivered. Supersedes nobody, and changes nothing.
 
         Raises LedgerError if the ledger is another's, or says that targets were delivered otherwise than declared.
         """
@@ -132,7 +132,7 @@ class Sink(Protocol):
 
     @property
     def conn_type(self) -> str:
-        """Of that connection; not asked for where there is none."""
+        """The connection's type; not asked for where there is none."""
         ...
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:
@@ -151,7 +151,7 @@ class Sink(Protocol):
         ...
 
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
-        """Why what was delivered cannot be corrected there when a revision has computed it again; None: it can be."""
+        """Return why a revision cannot correct what was delivered there; None: it can."""
         ...
 
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:

@@ -46,7 +46,7 @@ OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 class _Quiet:
-    """What librdkafka logs is for who looks into it: what matters of it is in our errors."""
+    """Put librdkafka's own log lines at level DEBUG: our errors say what matters of them."""
 
     def log(self, level: int, message: str, *arguments: object) -> None:
         log.debug(message, *arguments)
@@ -99,8 +99,10 @@ class Cluster:
             ) from error
 
     def answer(self, future: Future[_Result]) -> _Result:
-        """What an administrative request came to. KafkaException is raised as it is where brokers refuse it. One that
-        lets nobody in is told at once: the client would go on trying.
+        """Return what an administrative request came to.
+
+        Raises KafkaException as it is where brokers refuse the request, and the error for brokers that do not answer. A
+        login that they refuse is told at once: the client would go on trying.
         """
         end = monotonic() + self.patience
         while True:
@@ -114,7 +116,7 @@ class Cluster:
     def offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel
     ) -> dict[int, ListOffsetsResultInfo]:
-        """By partition what is at the place that is asked for. KafkaException is raised as by :meth:`answer`."""
+        """Return what each partition has at the place that is asked for. Raises what :meth:`answer` does."""
         end = monotonic() + self.patience
         while True:
             asked = self.admin.list_offsets(dict(specs), isolation_level=level, request_timeout=self.patience)
@@ -155,6 +157,6 @@ class Cluster:
 
     @property
     def _keeps_out(self) -> KafkaError | None:
-        """Why brokers let nobody in, if that is what they said last."""
+        """The error by which brokers refuse the login, if that is what they said last."""
         last = self._heard[-1] if self._heard else None
         return last if last is not None and last.code() in _NOT_LET_IN else None

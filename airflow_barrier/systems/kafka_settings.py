@@ -53,7 +53,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def topic_fault(name: str) -> str | None:
-    """Why Kafka has no topic of this name, as "expected …, found …"; None: it may have one.
+    """Return why Kafka has no topic of this name, as "expected …, found …"; None: it may have one.
 
     >>> topic_fault("purchases"), topic_fault("..")
     (None, "expected the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-', found '..'")
@@ -92,7 +92,7 @@ def client_settings(what: str, credentials: Credentials | None) -> dict[str, Any
 
 
 def dataset(topic: str, credentials: Credentials | None) -> tuple[str, str]:
-    """What the topic is called in OpenLineage."""
+    """Return the topic's namespace and name in OpenLineage."""
     return datasets.topic("" if credentials is None else credentials.extra.get("bootstrap.servers", ""), topic)
 
 

@@ -16,7 +16,7 @@ _SAME = {"s3a": "s3", "abfss": "abfs"}
 
 
 def location_fault(location: str) -> str | None:
-    """Why nobody may name that place, whatever a connection allows, as "expected …, found …"; None: one may.
+    """Return why nobody may name that place, whatever a connection allows, as "expected …, found …"; None: one may.
 
     >>> location_fault("s3://in/shopping/"), location_fault("/in/shopping")
     (None, None)
@@ -44,8 +44,8 @@ def location_fault(location: str) -> str | None:
 
 @dataclass(frozen=True)
 class SourceRoots:
-    """What a connection allows: folders, each with all that is under it. None: every storage, and local folders only
-    if ``local``.
+    """The folders that a connection allows, each with all that is under it. None: every storage, and local folders
+    only if ``local``.
 
     >>> only = SourceRoots(("s3://in/shop",))
     >>> only.allow("s3a://in/shop/2017/"), only.allow("s3://in/shopping")

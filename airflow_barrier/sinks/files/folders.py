@@ -44,7 +44,7 @@ _DELIVERER = re.compile(r"deliverer-(\d+)\Z")
 
 @dataclass(frozen=True)
 class _Opened:
-    """That this process may deliver, until another one opens the sink."""
+    """This process's right to deliver, until another one opens the sink."""
 
     who: Deliverer
     ledger: str
@@ -115,7 +115,7 @@ class FileChannel(FileSteps[Store]):
         return self._record
 
     def _look(self, ledger: str, deliverer: Deliverer, remedy: Remedy | None) -> LedgerRecord:
-        """What to go on from: what was delivered last, and whose it is, which a person may have said since."""
+        """Return the record to go on from. Raises LedgerError, unless a person has decided otherwise since."""
         kept, owner = self._delivered(ledger), self._said(f"{ledger}/{_MARK}/{_OWNER}")
         if not kept:
             return self._go_on_from(deliverer, None, remedy)
@@ -181,7 +181,7 @@ class FileChannel(FileSteps[Store]):
         return None
 
     def _take_over(self, ledger: str, who: Deliverer) -> _Opened:
-        """From here on, those who opened the sink before have nothing that they could commit."""
+        """Take away what earlier deliverers would commit: from here on they can commit nothing."""
         for _ in range(_TRIES):
             # A listing beside renames may miss what is there: then the rename, or the token, tells.
             last = max(self._numbers(ledger), default=0)
@@ -339,7 +339,7 @@ class FileChannel(FileSteps[Store]):
             stream.write(json.dumps(said).encode())
 
     def _said(self, path: str) -> Any:
-        """What such a file says; None: there is none."""
+        """Return what such a file says; None: there is none."""
         try:
             return json.loads(self._store.read(path))
         except FileNotFoundError:

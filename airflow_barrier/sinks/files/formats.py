@@ -95,7 +95,7 @@ def encoder_of(format_: str, stream: BinaryIO, schema: pa.Schema) -> Iterator[En
 
 
 def column_fault(format_: str, column: pa.Field) -> str | None:
-    """Why files of that format cannot hold the column; None: they can."""
+    """Return why files of that format cannot hold the column; None: they can."""
     import pyarrow as pa
 
     if format_ == "jsonl" and (fault := json_fault(column.type)) is not None:

@@ -44,7 +44,7 @@ _FILE = re.compile(r"b\d+\.r\d+/part-\d+\.(\d+)\.[0-9a-f]{32}\.[a-z]+\Z")
 
 @dataclass
 class _Opened:
-    """That this process may deliver, until another one opens the sink. ``last``: the number of the newest manifest."""
+    """This process's right to deliver, until another one opens the sink. ``last``: the newest manifest's number."""
 
     who: Deliverer
     number: int
@@ -81,7 +81,7 @@ class ManifestChannel(FileSteps[ObjectStore]):
     def _look(
         self, last: int, newest: Mapping[str, Any] | None, deliverer: Deliverer, remedy: Remedy | None
     ) -> LedgerRecord:
-        """What to go on from, by the newest manifest. Raises LedgerError."""
+        """Return the record to go on from, by the newest manifest. Raises LedgerError."""
         if newest is not None:
             owner = self._owner(deliverer)
             always = {name: newest.get(name) for name in ("format", "topology", "sink")}
@@ -140,7 +140,7 @@ class ManifestChannel(FileSteps[ObjectStore]):
         return {path: int(match[1]) for path, match in found.items() if match}
 
     def _sweep(self, seen: Mapping[int, Mapping[str, Any]], files: Mapping[str, int]) -> None:
-        """Of those who opened the sink by one of these manifests: nobody can name their files any more."""
+        """Delete files of deliverers that these manifests superseded: no later manifest can name them."""
         named = {
             f"{target}/{file['name']}"
             for manifest in seen.values()
@@ -178,7 +178,7 @@ class ManifestChannel(FileSteps[ObjectStore]):
     # --- manifests --------------------------------------------------------------------------------
 
     def _put(self, number: int, manifest: Mapping[str, Any]) -> bool:
-        """Whether that manifest is the one of its number. If a reply was lost, it is there already."""
+        """Put the manifest; return False if another one has its number. After a lost reply it is there already."""
         ours = {"number": number, **manifest, "token": uuid4().hex}
         if self._store.put_new(_path_of(number), json.dumps(ours).encode()):
             return True

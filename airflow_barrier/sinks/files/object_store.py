@@ -57,7 +57,7 @@ class ObjectStore:
         )
 
     def names(self, folder: str) -> list[str]:
-        """What lies in it, in order."""
+        """Return the names of what lies in a folder, in order."""
         start = len(self._prefix) + len(folder) + 1
         found: list[str] = []
         for page in self._pages(f"{folder}/", Delimiter="/"):

@@ -58,7 +58,7 @@ class Folder(Protocol):
 
 
 class Writing(Protocol):
-    """Where files can be written. Paths are relative to the sink's folder."""
+    """A place to which files can be written. Paths are relative to the sink's folder."""
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]: ...
 
@@ -114,7 +114,7 @@ class FileSteps(Generic[_Store]):
     # --- the ledger -------------------------------------------------------------------------------
 
     def _owner(self, who: Deliverer) -> dict[str, Any]:
-        """What a ledger says of whose it is."""
+        """Return the entries by which a ledger says whose it is."""
         return {
             "format": FORMAT,
             "topology": who.topology,
@@ -170,7 +170,7 @@ class FileSteps(Generic[_Store]):
     def _said_of(
         self, record: LedgerRecord, who: Deliverer, number: int, delivery: Delivery, files: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What the ledger says of a barrier. ``files``: target -> its files."""
+        """Return the ledger's entry of a barrier. ``files``: target -> its files."""
         return {
             **record.to_json(),
             "barrier_id": delivery.barrier_id,

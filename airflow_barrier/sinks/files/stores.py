@@ -23,7 +23,7 @@ class Store(Protocol):
     """A folder on a file system."""
 
     def names(self, folder: str) -> list[str] | None:
-        """What lies in it; None: there is no such folder."""
+        """Return the names of what lies in a folder; None: there is none."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -39,7 +39,7 @@ class Store(Protocol):
         ...
 
     def missing(self, folder: str) -> list[str]:
-        """What :meth:`make` would make, the highest one last."""
+        """Return the folders that :meth:`make` would make, the highest one last."""
         ...
 
     def make(self, folder: str) -> None:
@@ -53,7 +53,7 @@ class Store(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """With all that is in it. Nothing happens if it is not there."""
+        """Remove a folder with all that is in it. Nothing happens if it is not there."""
         ...
 
     def remove_empty(self, made: list[str]) -> None:
@@ -270,7 +270,7 @@ _CREATE: dict[bool, dict[str, str]] = {True: {"overwrite": "false"}, False: {}}
 
 
 class _Upload(io.RawIOBase):
-    """What is written is sent in pieces, of which one is in memory."""
+    """An upload in pieces, of which one is in memory."""
 
     _PIECE = 16 * 1024**2
 

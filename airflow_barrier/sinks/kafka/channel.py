@@ -117,7 +117,9 @@ class KafkaChannel:
                 )
 
     def _check_timeout(self) -> None:
-        """As far as who enters may see the brokers' settings: else they say it when the sink is opened."""
+        """Compare with the brokers' limit, if the connection's user may see it: else brokers refuse when the sink is
+        opened.
+        """
         most = self._cluster.setting("transaction.max.timeout.ms")
         seconds: int = self._declared.options["transaction_timeout"]
         if most is not None and seconds * 1000 > int(most):
@@ -247,7 +249,8 @@ class KafkaChannel:
         self._send(producer, self._ledger, (value, ledgers.key_of(self._deliverer), 0, []), lambda _: None)
 
     def _send(self, producer: Producer, topic: str, record: Produced, refused: _Refused) -> None:
-        """What became of records is asked when the producer holds no more of them: to ask after each one costs more.
+        """Send records. The producer is asked what became of them when it holds no more: to ask after each one costs
+        more.
 
         So do names of arguments.
         """

@@ -75,8 +75,8 @@ class Cluster(kafka.Cluster):
         return self._grants(f"User:{self._settings.get('sasl.username', '...')}")
 
     def answer(self, future: Future[_Result]) -> _Result:
-        """What an administrative request came to. KafkaException is raised as it is where a person has to do something;
-        all else is for the next try.
+        """Return what an administrative request came to. Raises KafkaException as it is where a person has to do
+        something, and SinkUnavailableError for all else.
         """
         try:
             return super().answer(future)
@@ -92,7 +92,7 @@ class Cluster(kafka.Cluster):
         return int(found[partition.partition].offset)
 
     def setting(self, name: str) -> str | None:
-        """What the brokers have as that; None: who enters may not see it."""
+        """Return the brokers' setting of that name; None: the connection's user may not see it."""
         try:
             (first, *_) = self.answer(self.admin.describe_cluster()).nodes
             resource = ConfigResource(ResourceType.BROKER, str(first.id))

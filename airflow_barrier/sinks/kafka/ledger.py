@@ -35,7 +35,7 @@ _NO_MATTER = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, OF_THE_GROUP)
 
 @dataclass(frozen=True)
 class Record:
-    """What the ledger says of a sink. ``transactional_id``: by which it was opened last."""
+    """A sink's record in the ledger. ``transactional_id``: the one that it was opened by last."""
 
     ledger: LedgerRecord
     transactional_id: str
@@ -153,7 +153,7 @@ def _foreign(what: str, ledger: str, message: Message, error: Exception) -> Ledg
 
 
 def check(who: Deliverer, ledger: str, records: Records, ours: LedgerRecord, remedy: Remedy | None) -> LedgerRecord:
-    """What to go on from. Raises LedgerError if the ledger, or a topic, is another's."""
+    """Return the record to go on from. Raises LedgerError if the ledger, or a topic, is another's."""
     others = [records[key].ledger for key in sorted(records) if key != (who.topology, who.sink)]
     words = words_of(who, ledger)
     check_others(who, words, ours, others, ledger)
@@ -173,5 +173,5 @@ def words_of(who: Deliverer, ledger: str) -> Words:
 
 
 def identity_of(topic: Topic) -> dict[str, Any]:
-    """With other partitions, keys go elsewhere than before, and their order breaks."""
+    """Return the topic's identity. Partitions belong to it: with others, keys go elsewhere, and their order breaks."""
     return {"id": topic.id, "partitions": topic.partitions}

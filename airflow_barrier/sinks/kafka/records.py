@@ -89,7 +89,7 @@ def _without_decimals(column: pa.Array) -> pa.Array:
 
 
 def _beginnings(topology: str, table: str, delivery: Delivery) -> dict[str, bytes]:
-    """Of what the header says, by what became of the row: all but its number, which ends it."""
+    """Return the beginning of the header for each kind of change: all but the row's number, which ends it."""
     said = {
         "topology": topology,
         "table": table,

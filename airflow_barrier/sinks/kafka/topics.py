@@ -41,7 +41,7 @@ class Topic:
 
 
 def transactional_id(declared: SinkDeclaration) -> str:
-    """By which Kafka tells the sink's newest deliverer from older ones.
+    """Return the id by which Kafka tells the sink's newest deliverer from older ones.
 
     It is the same for ever, or an older version's deliverer would write beside ours; and the same for whoever delivers
     to these topics by this ledger under this name, or they would, too.

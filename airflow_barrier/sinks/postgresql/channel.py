@@ -208,14 +208,14 @@ class PostgreSQLChannel:
 
     @property
     def _application(self) -> str:
-        """What sessions are called in transactions for this sink: PostgreSQL keeps 63 bytes of it."""
+        """The name of sessions in transactions for this sink: PostgreSQL keeps 63 bytes of it."""
         if self._deliverer is None:
             return _NAME
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
         return f"{_NAME} {digest}"
 
     def _found(self, remedy: Remedy | None) -> tuple[bool, LedgerRecord]:
-        """Whether the ledger is there, which has to be ours then, and what it says."""
+        """Return whether the ledger is there, and the record to go on from. Raises LedgerError if it is another's."""
         with self._transaction() as connection:
             name = connection.execute("SELECT to_regclass(%s)", (self._ledger.as_string(connection),)).fetchone()
             there, ours = name is not None and name[0] is not None, self._empty_record(connection)
@@ -227,7 +227,7 @@ class PostgreSQLChannel:
     def _look(
         self, connection: psycopg.Connection[Any], ours: LedgerRecord, remedy: Remedy | None, lock: bool = False
     ) -> LedgerRecord:
-        """What to go on from. Raises LedgerError if the ledger is another's."""
+        """Return the record to go on from. Raises LedgerError if the ledger is another's."""
         own = sql.SQL("topology = {} AND sink = {} {}").format(*self._key, sql.SQL("FOR UPDATE" if lock else ""))
         row = self._on_ledger(connection, _RECORDS, own).fetchone()
         self._check_others(connection, ours)
@@ -346,7 +346,7 @@ class PostgreSQLChannel:
 
     @staticmethod
     def _lock_targets(connection: psycopg.Connection[Any], ours: LedgerRecord) -> None:
-        """Of two sinks that open at once, one sees the other's record, whatever ledgers they have."""
+        """Lock the targets: of two sinks that open at once, one sees the other's record, whatever ledgers they have."""
         # in one order, whatever the targets are called: else two sessions could wait for each other
         for each in sorted({target.identity.get("part_of", name) for name, target in ours.targets.items()}):
             connection.execute(
@@ -494,9 +494,8 @@ class PostgreSQLChannel:
         self._check_ours(moved, delivery)
 
     def _check_newest(self, delivery: Delivery) -> None:
-        """What is in the way of a deliverer that was superseded are the rows of a newer one, and no fault of anybody.
-
-        Raises FencedDelivererError.
+        """Raise FencedDelivererError if a newer deliverer opened the sink: the conflicting rows are then its rows, not
+        an error of the target.
         """
         with self._transaction() as connection:
             statement = "SELECT true FROM {} WHERE {}"
@@ -651,7 +650,7 @@ class PostgreSQLChannel:
         )
 
     def _holders(self) -> str:
-        """Who else works in these tables, for a person to look at."""
+        """Return the sessions that work in these tables, for a person to look at."""
         assert self._connection is not None
         with suppress(psycopg.Error):
             rows = self._connection.execute(
@@ -714,7 +713,8 @@ def _quoted(name: str) -> str:
 
 
 def _of_a_row(error: psycopg.Error) -> str:
-    """What the server says of a row, without the row: it quotes values behind a colon, and who raises it, anywhere."""
+    """Return what the server says of a row, without the row: its own messages quote values behind a colon, and those
+    that somebody's code raises, anywhere."""
     primary = error.diag.message_primary
     if _is_raised(error):
         return f"{type(error).__name__} ({error.sqlstate}), which a trigger raises; what it says is in the server's log"
@@ -722,10 +722,10 @@ def _of_a_row(error: psycopg.Error) -> str:
 
 
 def _is_raised(error: psycopg.Error) -> bool:
-    """Whether PL/pgSQL's RAISE or ASSERT said so, in whatever words and by whatever SQLSTATE."""
+    """Return True if PL/pgSQL's RAISE or ASSERT said so, in whatever words and by whatever SQLSTATE."""
     return error.diag.source_function in ("exec_stmt_raise", "exec_stmt_assert")
 
 
 def _line(error: psycopg.Error) -> str:
-    """What the server said, without the rows that it quotes."""
+    """Return what the server said, without the rows that it quotes."""
     return (error.diag.message_primary or str(error)).strip().partition("\n")[0]

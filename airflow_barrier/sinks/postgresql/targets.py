@@ -49,7 +49,7 @@ class Target:
         return sql.Identifier(*parts_of(self.target))
 
     def columns_of(self, names: Sequence[str]) -> list[str]:
-        """What the table's columns of these names are called in the target; ``_change`` is none of them."""
+        """Return the names of these columns in the target; ``_change`` is none of them."""
         return [self.columns[name] for name in names if name != CHANGE]
 
     @property
@@ -63,7 +63,8 @@ class Target:
         return {column for column, name in self.columns.items() if self.types[name].endswith("[]")}
 
     def merge(self, change: str, columns: Sequence[str]) -> sql.Composed:
-        """What applies the staged rows of a kind. No parameters: a name with a `%` in it would be taken for one."""
+        """Return the statement that applies the staged rows of a kind. It has no parameters: a name with a `%` in it
+        would be taken for one."""
         statement = {
             DELETE: "DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}",
             UPDATE: "UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}",
@@ -109,7 +110,9 @@ class Target:
         )
 
     def differences(self, rows: sql.Identifier, former: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
-        """What stages the changes after which the target holds all ``rows``, beside rows of others."""
+        """Return the statement that stages the changes after which the target holds all ``rows``, beside rows of
+        others.
+        """
         return sql.SQL(
             """
             CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS
@@ -196,7 +199,9 @@ def parts_of(name: str) -> tuple[str, str]:
 
 
 def unlogged(here: str, name: str) -> str:
-    """What is wrong with a table that a crash of the server empties, while what was delivered is remembered."""
+    """Return the text about an unlogged table: a crash of the server empties it, while its deliveries are
+    remembered.
+    """
     return (
         f"{here}: expected a table that outlives a crash of the server, found {name} unlogged; ALTER TABLE {name} SET "
         "LOGGED"
@@ -399,7 +404,7 @@ def _key(
 
 
 def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> str | None:
-    """Why values of an Arrow type do not all fit into a column, in words; None: they do."""
+    """Return in words why values of an Arrow type do not all fit into a column; None: they do."""
     import pyarrow as pa
 
     types = pa.types
