@@ -714,7 +714,8 @@ def _quoted(name: str) -> str:
 
 def _of_a_row(error: psycopg.Error) -> str:
     """Return what the server says of a row, without the row: its own messages quote values behind a colon, and those
-    that somebody's code raises, anywhere."""
+    that somebody's code raises, anywhere.
+    """
     primary = error.diag.message_primary
     if _is_raised(error):
         return f"{type(error).__name__} ({error.sqlstate}), which a trigger raises; what it says is in the server's log"

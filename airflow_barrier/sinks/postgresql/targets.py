@@ -64,7 +64,8 @@ class Target:
 
     def merge(self, change: str, columns: Sequence[str]) -> sql.Composed:
         """Return the statement that applies the staged rows of a kind. It has no parameters: a name with a `%` in it
-        would be taken for one."""
+        would be taken for one.
+        """
         statement = {
             DELETE: "DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}",
             UPDATE: "UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}",
