@@ -58,7 +58,7 @@ def test_what_nobody_draws_fails_at_each_landing(pytester: pytest.Pytester) -> N
     for part in range(PARTS):
         assert {"test_misspelt", "test_somewhere[sqlite elsewhere]"} <= played(items, part)
     said = pytester.runpytest_inprocess("-p", "tests.support.drawing")
-    said.assert_outcomes(errors=2, passed=1)
+    said.assert_outcomes(failed=2, passed=1)
     said.stdout.fnmatch_lines(
         [
             "*test_it.py::test_misspelt: expected drawn() or the name of one list, found 'Kavka'; *",

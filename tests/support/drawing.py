@@ -204,7 +204,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
     if why := _refused(item):
         pytest.fail(why, pytrace=False)
 
