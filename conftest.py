@@ -38,7 +38,6 @@ pytest_plugins = [
     "tests.support.computing",
     "tests.support.drawing",
     "tests.support.checking",
-    "tests.support.listing",
     "tests.support.costs",
     "tests.support.watchdog",
 ]

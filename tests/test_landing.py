@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import ATTACKED_PARTS, PARTS, drawn, is_changed, left_out
-from tests.support.listing import COLLECTED
+from tests.support.drawing import ATTACKED_PARTS, LISTS, PARTS, drawn, is_changed, left_out
 
 pytest_plugins = ["pytester"]
 
-LIST = Path(__file__).with_name("whole.txt")
 #: A suite with everything that may be drawn.
 SUITE = """
 import pytest
@@ -34,23 +31,46 @@ def test_everywhere(kind): pass
 @pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.touches(f"{n}.py:1")) for n in range(9)])
 def test_attacking_a_line(case): pass
 
-@pytest.mark.drawn("list")
+@pytest.mark.drawn("stories")
 def test_one(): pass
 
-@pytest.mark.drawn("list")
+@pytest.mark.drawn("stories")
 def test_another(): pass
 
 def test_plain(): pass
 """
 
 
-def test_what_may_be_left_out_is_what_the_list_says(request: pytest.FixtureRequest) -> None:
-    """Of the files that were collected: the whole list in a whole run."""
-    files, found = request.config.stash[COLLECTED]
-    listed = [line for line in LIST.read_text().splitlines() if re.split("::| ", line)[0] in files]
-    assert found == listed, f"{LIST.name} says otherwise. If that is meant, what it has to say of these files is:\n" + (
-        "\n".join(found)
+NOT_DRAWN = """
+import pytest
+
+@pytest.mark.drawn("Kavka")
+def test_misspelt(): pass
+
+@pytest.mark.parametrize("kind", ["sqlite", "sqlite elsewhere"])
+def test_somewhere(kind): pass
+"""
+
+
+def test_what_nobody_draws_fails_at_each_landing(pytester: pytest.Pytester) -> None:
+    file = pytester.makepyfile(test_it=NOT_DRAWN)
+    items, _ = pytester.inline_genitems(file, "-p", "tests.support.drawing")
+    for part in range(PARTS):
+        assert {"test_misspelt", "test_somewhere[sqlite elsewhere]"} <= played(items, part)
+    said = pytester.runpytest_inprocess("-p", "tests.support.drawing")
+    said.assert_outcomes(failed=2, passed=1)
+    said.stdout.fnmatch_lines(
+        [
+            "*test_it.py::test_misspelt: expected drawn() or the name of one list, found 'Kavka'; *",
+            "*test_it.py::test_somewhere: expected a deployment of *, found 'sqlite elsewhere', *",
+        ]
     )
+
+
+def test_each_list_has_tests() -> None:
+    others = (file for file in Path(__file__).parent.rglob("test_*.py") if file != Path(__file__))
+    sources = "".join(file.read_text() for file in others)
+    assert [name for name in LISTS if f'drawn("{name}")' not in sources] == []
 
 
 @pytest.mark.parametrize("length", [0, 1, PARTS, 5 * PARTS + 1])

@@ -46,6 +46,7 @@ def test_files_that_are_in_the_table_are_not_read_again(
     adopted(existing, 3, existing.load_job(start_from), existing.mirror_job())
 
 
+@pytest.mark.kills("start-is-known")
 def test_tables_that_hold_rows_do_not_join_without_a_word_and_nothing_is_opened(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
@@ -59,6 +60,7 @@ def test_tables_that_hold_rows_do_not_join_without_a_word_and_nothing_is_opened(
     assert set(existing.deployment.tables.load(EVENTS).refs()) == {"main"}
 
 
+@pytest.mark.kills("joins-where-it-said")
 def test_an_empty_table_begins_with_everything_also_where_its_source_is_not_empty(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
@@ -90,6 +92,7 @@ def test_what_a_table_holds_of_another_table(existing: Existing, how: str) -> No
             existing.mirror_job(start_from))  # fmt: skip
 
 
+@pytest.mark.kills("log-reaches-back")
 def test_a_table_whose_log_does_not_reach_back_is_not_guessed_at(existing: Existing) -> None:
     existing.load_plainly(1)
     existing.load_plainly(2)
@@ -109,6 +112,7 @@ def test_a_moment_before_a_tables_first_barrier_is_before_all_of_it(existing: Ex
     adopted(existing, 2, existing.load_job(), existing.mirror_job(day(0)))
 
 
+@pytest.mark.kills("used-up-by-the-baseline")
 def test_an_aborted_first_barrier_is_joined_again_at_the_same_place(existing: Existing) -> None:
     """`latest` was said of the tables as they are: what lands after the first try is not in them."""
     existing.land(1)
@@ -136,6 +140,7 @@ def test_plain_writes_after_an_aborted_first_barrier_count_as_well(existing: Exi
     adopted(existing, 2, *jobs)
 
 
+@pytest.mark.kills("source-of-its-own")
 def test_a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made(existing: Existing) -> None:
     existing.land(1)
     existing.run(1, existing.load_job())
@@ -144,6 +149,7 @@ def test_a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made
         existing.try_to_open(2, existing.load_job(), second)
 
 
+@pytest.mark.kills("source-of-its-own")
 def test_a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_so(existing: Existing) -> None:
     load = existing.load_job()
     other = Job("other", "load_dag", outlets=(MIRROR,), externals=load.externals)
@@ -163,6 +169,7 @@ def test_a_job_without_inlets_is_not_asked_what_its_tables_hold(existing: Existi
     existing.open(1, Job("whole", "load_dag", outlets=(EVENTS,)))
 
 
+@pytest.mark.kills("source-of-its-own")
 def test_jobs_that_join_with_one_source_begin_at_one_place_of_it(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
@@ -173,6 +180,7 @@ def test_jobs_that_join_with_one_source_begin_at_one_place_of_it(existing: Exist
         existing.try_to_open(1, existing.load_job("latest"), second)
 
 
+@pytest.mark.kills("resumes-on-own-rows")
 def test_a_job_that_comes_back_goes_on_where_it_left_off(existing: Existing) -> None:
     meta = existing.deployment.meta
     existing.land(1)

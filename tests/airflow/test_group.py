@@ -256,6 +256,7 @@ _MAPPED: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.kills("once-in-a-run")
 @pytest.mark.parametrize("what", _MAPPED)
 def test_what_runs_once_is_refused_in_a_mapped_group(dag: DAG, what: str) -> None:
     """Of several instances the first would do the work, and the others take it for their own."""

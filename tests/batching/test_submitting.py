@@ -114,6 +114,7 @@ def test_a_forged_record_does_not_close_an_epoch_while_its_driver_still_reads(sh
     assert shop.deployment.meta.attempts.of("shopping", 2) == []
 
 
+@pytest.mark.kills("next-has-a-digest")
 def test_what_a_driver_is_told_next_is_from_its_own_task_and_names_a_digest() -> None:
     told = Following("file:///b2/a8.spec.json", "abc")
     assert Following.loads(told.dumps("n"), "n", "next") == told

@@ -112,6 +112,7 @@ def test_an_answer_with_a_token_in_it_is_not_shown(tmp_path: Path) -> None:
     assert refused.value.__suppress_context__
 
 
+@pytest.mark.kills("refused-is-told", case="all-401")
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("only", ["", "POST"], ids=["all", "commits"])
 def test_refused_credentials_block_no_barrier(shop: Shop, proxy: Between, status: int, only: str) -> None:
@@ -151,6 +152,7 @@ def test_a_catalog_that_takes_no_transactions_is_told_from_one_that_does_a_part(
             tables.prove()
 
 
+@pytest.mark.kills("files-of-a-repeated-commit")
 def test_a_commit_that_comes_twice_keeps_what_it_has_written(
     lake: Lake, proxy: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:

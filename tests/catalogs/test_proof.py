@@ -26,6 +26,7 @@ def scratch_tables(tables: IcebergTables) -> list[object]:
         return []
 
 
+@pytest.mark.kills("atomic-is-proved")
 def test_the_reference_server_is_not_taken_for_atomic(rest_server: RestServer, tmp_path: Path) -> None:
     """It advertises `transactions/commit`, looks at all requirements first, and commits table by table."""
     with connect(rest_server, str(tmp_path), atomic=True) as tables:
@@ -47,6 +48,7 @@ def test_what_was_found_good_is_remembered(rest_server: RestServer, tmp_path: Pa
     assert remembered.stat() == before
 
 
+@pytest.mark.kills("keeps-branches")
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_catalog_that_keeps_no_branches_is_refused(nessie: RestServer, tmp_path: Path, atomic: bool) -> None:
     """Nessie answers that it made the branch, and moves `main`."""
@@ -57,6 +59,7 @@ def test_a_catalog_that_keeps_no_branches_is_refused(nessie: RestServer, tmp_pat
     assert not (tmp_path / "_barrier").exists()
 
 
+@pytest.mark.kills("catalog-is-proved")
 def test_a_barrier_opens_on_a_catalog_that_was_proved_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = make_shop(Settings.embedded(str(tmp_path)))
 

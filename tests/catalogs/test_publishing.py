@@ -55,6 +55,7 @@ def test_publishing_again_changes_nothing(lake: Lake) -> None:
     assert lake.tables.metadata_locations(names) == before
 
 
+@pytest.mark.kills("all-are-looked-at-before-the-first", case="rest roll-forward")
 @pytest.mark.drawn
 def test_what_is_refused_of_one_table_publishes_none(lake: Lake) -> None:
     good, bad = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
@@ -160,6 +161,7 @@ def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> Non
         assert set(lake.refs(each.table)) == {"main", each.tag, "pin_0", "pin_1", "pin_2"}
 
 
+@pytest.mark.kills("commits-are-looked-at")
 @pytest.mark.parametrize("lake", ["rest transactions"], indirect=True)
 def test_a_change_that_the_server_dropped_is_sent_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference server drops one where another commit meets it, and says that all is well."""

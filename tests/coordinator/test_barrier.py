@@ -144,6 +144,7 @@ def test_a_retry_without_a_closing_record_fences_the_zombie(shop: Shop) -> None:
     assert shop.main_totals()[SHOPPING] == 1000
 
 
+@pytest.mark.kills("closing-record")
 def test_a_driver_that_died_before_its_last_write_is_not_processed(shop: Shop) -> None:
     barrier = shop.open(1)
     ready = shop.begin(barrier, "load")
@@ -154,6 +155,7 @@ def test_a_driver_that_died_before_its_last_write_is_not_processed(shop: Shop) -
     shop.process(barrier, "load", ROWS)
 
 
+@pytest.mark.kills("trust-the-table", "bad-staging-is-given-up", "unchanged-is-unwritten")
 def test_trust_the_table_not_the_reporter(shop: Shop) -> None:
     barrier = shop.open(1)
     ready = shop.begin(barrier, "load")
@@ -261,6 +263,7 @@ def append_to_main(shop: Shop, table: str) -> None:
     iceberg.append(pa.table({"amount": [1]}, schema=iceberg.schema().as_arrow()))
 
 
+@pytest.mark.kills("decided-by-another")
 def test_a_foreign_write_is_noticed_before_the_decision(shop: Shop) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
     append_to_main(shop, AMOUNT)

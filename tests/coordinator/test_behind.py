@@ -225,6 +225,7 @@ def test_a_schedule_at_other_times_follows(shop: Shop) -> None:
     assert member.work(3.25)[0] == [3]
 
 
+@pytest.mark.kills("triggered-run-of-nothing")
 def test_a_click_does_what_is_missing_and_is_done(shop: Shop) -> None:
     member = Member(shop)
     done, step = member.work(2.4, "manual")
@@ -254,6 +255,7 @@ def test_a_click_in_the_opening_dag_holds_nobody_up(shop: Shop) -> None:
     assert states(shop) == ["PRECOMMIT"] * 3
 
 
+@pytest.mark.kills("rendered-for-its-run")
 def test_what_is_rendered_for_one_run_is_no_other_barriers(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     opened(shop, 3)
     member = Member(shop, templated=["sql"])
@@ -276,6 +278,7 @@ def test_a_barrier_of_before_the_job_joined_is_none_of_its_own(embedded: Shop) -
     assert not embedded.deployment.meta.attempts.of("shopping", 1)
 
 
+@pytest.mark.kills("input-never-comes")
 def test_a_second_job_of_the_dag_follows_the_first(embedded: Shop) -> None:
     """The first one's task comes before in the same run: what it did not do is not waited for."""
     amounts = Job("amount", "price_dag", inlets=(SHOPPING,), outlets=(AMOUNT,))

@@ -31,6 +31,7 @@ def states(shop: Shop, *barriers: Barrier) -> list[BarrierState]:
     return [shop.deployment.meta.barriers.get("shopping", barrier.barrier_id).state for barrier in barriers]
 
 
+@pytest.mark.kills("commits-no-further")
 def test_a_commit_takes_no_later_barrier_along(shop: Shop) -> None:
     shop.process_all(first := shop.open(1), ROWS)
     shop.process_all(second := shop.open(2), ROWS)
@@ -38,6 +39,7 @@ def test_a_commit_takes_no_later_barrier_along(shop: Shop) -> None:
     assert states(shop, first, second) == [BarrierState.COMMIT, BarrierState.PRECOMMIT]
 
 
+@pytest.mark.kills("aborted-is-told")
 def test_the_commit_of_an_aborted_barrier_commits_no_earlier_one_either(shop: Shop) -> None:
     shop.process_all(first := shop.open(1), ROWS)
     shop.process_all(second := shop.open(2), ROWS)
@@ -47,6 +49,7 @@ def test_the_commit_of_an_aborted_barrier_commits_no_earlier_one_either(shop: Sh
     assert states(shop, first, second) == [BarrierState.PRECOMMIT, BarrierState.ABORTED]
 
 
+@pytest.mark.kills("aborted-is-told")
 def test_a_barrier_that_is_aborted_under_its_committer_is_not_called_committed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +66,7 @@ def test_a_barrier_that_is_aborted_under_its_committer_is_not_called_committed(
         commit(shop, barrier)
 
 
+@pytest.mark.kills("open-is-told")
 def test_an_open_barrier_is_neither_published_nor_written_into_the_journal(shop_apart: Shop) -> None:
     """Where catalog and MetaService are two databases, tables are published before the MetaService is asked."""
     barrier = shop_apart.open(1)
@@ -73,6 +77,7 @@ def test_an_open_barrier_is_neither_published_nor_written_into_the_journal(shop_
     assert not tables.exists(entry_uri(shop_apart.deployment, "shopping", barrier.barrier_id))
 
 
+@pytest.mark.kills("blocked-is-told")
 def test_a_blocked_barrier_goes_on_when_a_person_says_so_and_not_when_the_table_is_mended(shop_apart: Shop) -> None:
     """Where catalog and MetaService are two databases, tables are published before the MetaService is asked."""
     shop_apart.process_all(barrier := shop_apart.open(1), ROWS)
@@ -89,6 +94,7 @@ def test_a_blocked_barrier_goes_on_when_a_person_says_so_and_not_when_the_table_
     assert states(shop_apart, barrier) == [BarrierState.BLOCKED]
 
 
+@pytest.mark.kills("decided-by-another")
 def test_what_another_committer_published_meanwhile_is_no_foreign_write(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +111,7 @@ def test_what_another_committer_published_meanwhile_is_no_foreign_write(
     assert committing.current_mains is look, "it was overtaken where it looked"
 
 
+@pytest.mark.kills("looks-run-out")
 def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person moves `main` away whenever it is to be published, and has it back when the committer looks."""
     shop.process_all(barrier := shop.open(1), ROWS)
@@ -135,6 +142,7 @@ def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
 
 
+@pytest.mark.kills("looks-run-out")
 def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One revision after the other is published between the committer's look and its decision."""
     shop.process_all(barrier := shop.open(1), ROWS)
@@ -153,6 +161,7 @@ def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkey
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
 
 
+@pytest.mark.kills("last-look")
 def test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided(shop: Shop) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
     # somebody takes the tag's name: main itself is as expected

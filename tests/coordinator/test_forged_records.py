@@ -46,6 +46,7 @@ def record(ready: Ready, **instead: Any) -> dict[str, Any]:
     return {"attempt_id": ready.attempt.attempt_id, "staged": UNCHANGED, "nonce": ready.spec.nonce, **instead}
 
 
+@pytest.mark.kills("file-bears-the-nonce", "unproven-is-given-up")
 def test_a_forged_record_publishes_nothing(shop: Shop) -> None:
     barrier = shop.open(1)
     ready = shop.begin(barrier, "load")
@@ -79,6 +80,7 @@ def test_a_retry_adopts_what_the_attempts_own_driver_closed(shop: Shop) -> None:
     assert state(shop, ready) is AttemptState.PROCESSED
 
 
+@pytest.mark.kills("record-of-this-attempt")
 def test_garbage_ends_the_attempt_with_a_sentence(shop: Shop) -> None:
     barrier = shop.open(1)
     with cases() as case:

@@ -28,6 +28,7 @@ def opening(shop: Shop, day: int) -> object:
     return next_opening(shop.deployment, run_of_day(day), FRAGMENT, Scheduled(), actor="test", triggered=False)
 
 
+@pytest.mark.kills("commit-has-its-own-tables")
 def test_a_commit_whose_own_jobs_tables_are_missing_fails(embedded: Shop) -> None:
     """Their tasks come before it by edges: marked success, they stage nothing, and nobody is to be waited for."""
     barrier = embedded.open(1)
@@ -36,6 +37,7 @@ def test_a_commit_whose_own_jobs_tables_are_missing_fails(embedded: Shop) -> Non
         next_commit(embedded.deployment, run_of_day(1), "shopping", Scheduled(), actor="test")
 
 
+@pytest.mark.kills("skipped-is-not-published")
 def test_what_was_skipped_is_not_published(embedded: Shop) -> None:
     """A check, too, which no table tells of; once the barrier is published there is nothing to refuse."""
     for day in (1, 2):

@@ -42,6 +42,7 @@ def abort(shop: Shop, barrier: Barrier) -> None:
 # --- the DAG that opens -------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("old-runs-register-nothing")
 def test_an_aborted_barrier_is_opened_again_with_what_is_registered(embedded: Shop) -> None:
     first = embedded.open(1, OLD)
     second = embedded.open(2)
@@ -69,6 +70,7 @@ def test_the_newest_barrier_is_opened_again_as_its_dag_declares_it_by_then(embed
 # --- members ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("old-runs-register-nothing")
 def test_an_old_run_of_a_member_takes_nothing_back(embedded: Shop) -> None:
     amount, price = MEMBER
     embedded.open(1, LOAD)
@@ -97,6 +99,7 @@ def test_an_old_run_of_a_member_takes_nothing_back(embedded: Shop) -> None:
     assert members(embedded) == ["amount", "load", "price"]
 
 
+@pytest.mark.kills("old-runs-register-nothing")
 def test_a_job_that_has_never_been_a_member_joins_from_behind_and_changes_nothing_else(embedded: Shop) -> None:
     """A member that catches up may run behind the newest barrier all the time."""
     amount, price = MEMBER

@@ -74,6 +74,7 @@ def test_a_folder_that_is_gone_holds_up_its_job_and_not_the_opening(
     shop.commit(shop.deployment.meta.barriers.get("shopping", 3))
 
 
+@pytest.mark.kills("put-off-follows")
 def test_epochs_that_were_put_off_are_cut_one_after_the_other(shop: Shop, tmp_path: Path) -> None:
     """Also those of barriers that opened while the source was there again: they begin where the one before ends."""
     folder = tmp_path / "landing"
@@ -142,6 +143,7 @@ def two_readers(source: Files) -> Fragment:
     return Fragment("shopping", "shopping_dag", (load, amount, JOBS[2]))
 
 
+@pytest.mark.kills("put-off-is-made-once")
 def test_two_jobs_read_one_cut(shop: Shop, tmp_path: Path) -> None:
     """Both were about to make it; what landed between the one and the other is in neither's epoch or in both's."""
     folder = tmp_path / "landing"
@@ -311,6 +313,7 @@ def test_a_link_does_not_lead_out_of_a_root(tmp_path: Path) -> None:
     assert not roots.allow(f"{tmp_path}/in/out")
 
 
+@pytest.mark.kills("source-roots")
 def test_a_source_outside_of_the_roots_is_not_opened(shop: Shop, tmp_path: Path) -> None:
     """Neither registered, nor read where it was registered by a connection that allows more."""
     inside, outside = tmp_path / "in", tmp_path / "secret"

@@ -90,6 +90,7 @@ def test_runs_that_follow_from_the_schedule_open_whoever_has_jobs(shop: Shop) ->
     assert [start(day, kind) for day, kind in enumerate(kinds, start=2)] == [2, 3, 4]
 
 
+@pytest.mark.kills("triggered-run-of-a-done-barrier")
 @pytest.mark.parametrize("open_manual_runs", [False, True])
 def test_a_click_at_a_timestamp_that_is_done_says_so(shop: Shop, open_manual_runs: bool) -> None:
     """A timetable with intervals gives a triggered run the last scheduled interval."""

@@ -59,6 +59,7 @@ def test_a_table_that_is_yet_to_be_made_is_looked_at_as_it_is_declared(feed: Fee
     assert fault(tables) is None
 
 
+@pytest.mark.kills("change-is-the-deliverys", case="changes")
 @pytest.mark.parametrize("rows", Rows)
 def test_no_table_brings_its_own_word_for_what_became_of_a_row(feed: Feed, tmp_path: Path, rows: Rows) -> None:
     """Each sink would take it for the delivery's, whatever way rows come in."""

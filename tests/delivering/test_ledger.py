@@ -35,6 +35,7 @@ def pair(feed: Feed, reporting: Reporting) -> Pair:
     return pair
 
 
+@pytest.mark.kills("ledger-of-this-format", "ledger-of-this-incarnation")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -50,6 +51,7 @@ def test_a_ledger_that_somebody_else_wrote_is_told(pair: Pair, change: str, said
     pair.check_rows(1)
 
 
+@pytest.mark.kills("ledger-of-this-place")
 def test_a_copy_of_the_database_is_told(pair: Pair, postgresql: PostgreSQL) -> None:
     with postgresql.database(like=pair.reporting.url) as url:
         copied = replace(pair, reporting=Reporting(url))
@@ -84,6 +86,7 @@ def test_a_clone_that_is_refused_disturbs_nobody(
     pair.check(1, 2)
 
 
+@pytest.mark.kills("ledger-moves-from-its-position")
 def test_the_same_changes_are_not_delivered_again(pair: Pair) -> None:
     """Also not by one that nobody has fenced, and that lost count of what it delivered."""
     feed, declared = pair.feed, pair.record.definition
@@ -102,6 +105,7 @@ def test_the_same_changes_are_not_delivered_again(pair: Pair) -> None:
             channel.deliver(delivery)
 
 
+@pytest.mark.kills("sink-beyond-history")
 def test_what_was_delivered_last_can_be_read_no_more(pair: Pair) -> None:
     pair.feed.deployment.meta.deliveries.hold("shopping", pair.name, 0, "test")
     assert expire(pair.feed.deployment, "shopping", Retention(1), lambda *_: "", actor="test").barriers == (1,)

@@ -29,6 +29,7 @@ def test_the_driver_gets_the_order_as_it_was_given() -> None:
     assert ORDER.nonce not in repr(ORDER)
 
 
+@pytest.mark.kills("driver-error-is-the-tasks")
 def test_an_answer_says_where_the_files_are_or_what_is_to_be_raised() -> None:
     files = [["file:///a", "file:///b"], []]
     assert ORDER.files(signed({"files": files}, ORDER.nonce)) == files

@@ -88,6 +88,7 @@ def test_what_was_missed_may_come_in_one_step(feed: Feed, reporting: Reporting) 
     assert (newest.first_barrier, newest.barrier_id) == (2, 4)
 
 
+@pytest.mark.kills("corrections-reach-sinks")
 def test_a_revision_is_refused_that_a_sink_could_not_take(feed: Feed, reporting: Reporting) -> None:
     log = PostgreSQLSink("reporting", table="log")
     declared = log.declare(AMOUNT, Rows.APPENDS, "shopping_dag")
@@ -210,6 +211,7 @@ def test_a_target_is_known_by_more_than_its_name(feed: Feed, reporting: Reportin
         feed.deliver(moved, AMOUNT, reporting.credentials(), rows=Rows.APPENDS)
 
 
+@pytest.mark.kills("targets-are-locked")
 def test_of_two_sinks_that_open_for_one_target_at_once_one_sees_the_other(
     feed: Feed, reporting: Reporting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +247,7 @@ def test_of_two_sinks_that_open_for_one_target_at_once_one_sees_the_other(
     assert reporting.rows("log") == DAYS[0]
 
 
+@pytest.mark.kills("loaded-anew-into-nothing")
 def test_an_appending_sink_is_loaded_anew_once_its_target_is_empty(feed: Feed, reporting: Reporting) -> None:
     reporting.run("CREATE TABLE log (LIKE amount)")
     sink = PostgreSQLSink("reporting", name="pair", table="log")
@@ -261,6 +264,7 @@ def test_an_appending_sink_is_loaded_anew_once_its_target_is_empty(feed: Feed, r
     assert reporting.rows("log") == feed.states[2]
 
 
+@pytest.mark.kills("delivered-as-declared")
 def test_another_table_takes_over_a_target_when_a_person_says_so(feed: Feed, reporting: Reporting) -> None:
     """Of the former table's rows those go that the new one does not have."""
     sink = PostgreSQLSink("reporting", name="pair", table="price")
@@ -308,6 +312,7 @@ def test_a_row_that_a_column_refuses_is_named_by_its_key(feed: Feed, reporting: 
     assert position(feed) == Position(1, 0)
 
 
+@pytest.mark.kills("applied-as-staged")
 @pytest.mark.parametrize(
     "theirs", ['DELETE FROM price WHERE "userId" = 1', 'UPDATE price SET "userId" = 77 WHERE "userId" = 1']
 )
@@ -321,6 +326,7 @@ def test_rows_that_others_took_away_stop_a_delivery(feed: Feed, reporting: Repor
     assert reporting.rows("amount") == DAYS[0]
 
 
+@pytest.mark.kills("ledger-of-this-target")
 def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -> None:
     feed.commit(DAYS[0])
     feed.deliver(PAIR, TARGETS, reporting.credentials())
@@ -333,6 +339,7 @@ def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -
     assert reporting.rows("amount") == DAYS[0]
 
 
+@pytest.mark.kills("target-of-one-sink")
 def test_a_target_is_fed_by_one_sink(feed: Feed, reporting: Reporting) -> None:
     feed.commit(DAYS[0])
     feed.deliver(PAIR, TARGETS, reporting.credentials())
@@ -345,6 +352,7 @@ def test_a_target_is_fed_by_one_sink(feed: Feed, reporting: Reporting) -> None:
     assert reporting.rows("price") == DAYS[0]
 
 
+@pytest.mark.kills("ledger-not-behind")
 def test_a_ledger_that_says_less_than_it_did_is_told(feed: Feed, reporting: Reporting) -> None:
     for state in DAYS[:2]:
         feed.commit(state)
@@ -406,6 +414,7 @@ def test_a_person_has_the_target_compared_with_the_tables(feed: Feed, reporting:
     assert reporting.rows("price") == {**DAYS[0], **beside}
 
 
+@pytest.mark.kills("ledger-not-ahead")
 def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> None:
     feed.commit(DAYS[0])
     feed.deliver(PAIR, TARGETS, reporting.credentials())
@@ -414,6 +423,7 @@ def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> Non
         feed.deliver(PAIR, TARGETS, reporting.credentials())
 
 
+@pytest.mark.kills("logged-as-the-ledger")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -519,6 +519,7 @@ def test_what_hangs_on_a_target_stays(reporting: Reporting) -> None:
     assert after == before, "nor was it truncated, which would give it another file"
 
 
+@pytest.mark.kills("loaded-as-sent")
 @pytest.mark.parametrize(
     "way", ["first", "appended", "inserted", "updated", "deleted", "compared", "put back", "taken away"]
 )
@@ -610,6 +611,7 @@ def test_a_character_that_the_database_lacks_is_refused_by_the_key(postgresql: P
 TEXTS = pa.list_(pa.string())
 
 
+@pytest.mark.kills("kept-as-sent")
 @pytest.mark.parametrize(
     ("kind", "column", "kept", "lost"),
     [

@@ -71,6 +71,7 @@ def sessions(reporting: Reporting) -> list[int]:
     return [pid for (pid,) in found]
 
 
+@pytest.mark.kills("opened-by-whom-it-is-claimed", case="COMMIT")
 @pytest.mark.parametrize("at", [COMMIT, LEDGER, INSERT])
 def test_a_session_that_stands_still_is_ended(pair: Pair, proxy: Proxy, at: str) -> None:
     with asleep(pair, proxy, at) as (hold, zombie):
@@ -166,6 +167,7 @@ def test_a_strangers_session_that_is_about_to_commit_is_named_and_may_commit(
     pair.check(1, 2, 3)
 
 
+@pytest.mark.kills("ledger-fences-deliverers")
 def test_a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced(
     pair: Pair, proxy: Proxy, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def without_price(shop: Shop, days: Sequence[int] = (3, 4, 5)) -> None:
         run(shop, day, BUT_PRICE)
 
 
+@pytest.mark.kills("resumes-from-what-is-there")
 @pytest.mark.parametrize("expiries", [1, 2])
 def test_what_has_expired_since_it_left_is_not_made_up_by_reading_all_again(shop: Shop, expiries: int) -> None:
     """The second expiry lets the MetaService forget where the job had read to."""

@@ -224,6 +224,7 @@ def test_what_is_leased_beyond_the_window_does_not_stretch_it(shop: Shop) -> Non
     assert snapshots(shop) == snapshots(shop, PRICE) == 3
 
 
+@pytest.mark.kills("undelivered-steps-stay")
 def test_what_a_sink_lacks_stays_with_every_step_since(shop: Shop) -> None:
     deliveries = shop.deployment.meta.deliveries
     deliveries.register("shopping", SinkDeclaration("prices", "shopping_dag", "files", {PRICE: "prices"}), "test")
@@ -354,6 +355,7 @@ def test_it_is_said_where_the_tag_policy_takes_what_the_retention_would_keep(
     assert "found that the connection's tag policy (every=2)" in caplog.text
 
 
+@pytest.mark.kills("held-baseline-stays")
 @pytest.mark.parametrize("joins_later", [False, True])
 def test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that(tmp_path: Path, joins_later: bool) -> None:
     """Before its first barrier is COMMIT. Nothing but `main` names it, and a publish moves `main` on."""

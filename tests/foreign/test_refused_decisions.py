@@ -55,6 +55,7 @@ def test_both_ways_are_audited(attacked: Attacked) -> None:
     assert [(each.before, each.after) for each in entries if each.kind == "barrier"] == [("BLOCKED", "COMMITTING")]
 
 
+@pytest.mark.kills("only-blocked-is-unblocked")
 def test_what_cannot_be_decided_is_refused(attacked: Attacked) -> None:
     with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
         decide(attacked, KEEP)
@@ -84,6 +85,7 @@ def test_what_was_mended_by_hand_goes_on_and_leaves_nothing_to_adopt(attacked: A
     attacked.check_mains(UNDER_WAY)
 
 
+@pytest.mark.kills("kept-snapshot-is-there")
 def test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is(attacked: Attacked) -> None:
     said = str(block(attacked, "recreate"))
     with pytest.raises(SnapshotMissingError, match=r"so it cannot be kept; `airflow-barrier .*--adopt-theirs"):
@@ -94,6 +96,7 @@ def test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is(a
         decide(attacked, ADOPT)
 
 
+@pytest.mark.kills("decision-can-be-carried-out")
 def test_our_tags_name_has_to_be_freed_first(attacked: Attacked) -> None:
     said = str(block(attacked, "take_tag"))
     assert f"ALTER TABLE {AMOUNT} DROP TAG `barrier_shopping_b3_r0`" in said
@@ -102,6 +105,7 @@ def test_our_tags_name_has_to_be_freed_first(attacked: Attacked) -> None:
             decide(attacked, decision)
 
 
+@pytest.mark.kills("set-aside-is-ours")
 def test_the_name_of_the_tag_that_sets_aside_has_to_be_free_too(attacked: Attacked) -> None:
     there = attacked.main()
     assert there is not None

@@ -57,6 +57,7 @@ def test_main_moves_again_after_the_person_looked(attacked: Attacked) -> None:
     assert attacked.rows(AMOUNT, theirs) == [7, 7, 100, 200], "and can be read"
 
 
+@pytest.mark.kills("published-anew")
 @pytest.mark.parametrize("hand", ["append", "rollback"])
 def test_a_table_that_main_has_been_at_is_published_anew(template: Template, hand: str) -> None:
     """Of an unchanged table ours is where `main` was: it gets a new id, and a zombie's compare-and-set fails."""
@@ -133,6 +134,7 @@ def test_what_later_barriers_built_on_ours_is_staged_anew_on_theirs(attacked: At
     attacked.check_mains(NEXT)
 
 
+@pytest.mark.kills("restaging-voids-consumers")
 def test_a_running_attempt_on_ours_is_voided_too(attacked: Attacked) -> None:
     following = attacked.shop.open(NEXT)
     attacked.shop.process(following, "load", epoch(NEXT))
@@ -203,6 +205,7 @@ def test_several_tables_are_decided_about_one_by_one(attacked: Attacked) -> None
     attacked.read()
 
 
+@pytest.mark.kills("same-decision-throughout")
 def test_a_committer_that_slept_through_the_decision_does_not_go_by_the_old_one(attacked: Attacked) -> None:
     """It planned to publish ours over what was expected; meanwhile a person adopted theirs, and main is back again."""
     expected, ours = attacked.main(), staged(attacked)

@@ -334,6 +334,7 @@ def test_what_cannot_be_a_job_is_refused_with_what_to_do() -> None:
                 as_job(operator)
 
 
+@pytest.mark.kills("spark-is-new-enough")
 def test_the_spark_that_will_run_is_known_where_it_can_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))

@@ -61,6 +61,7 @@ def end(shop: Shop, ready: Ready) -> Barrier:
     return close(shop.deployment, ready.attempt.attempt_id, actor="test", by_branch=True)
 
 
+@pytest.mark.kills("opened-is-not-closed")
 def test_the_tables_tell_what_an_unchanged_job_staged(shop: Shop, ready: Ready) -> None:
     write(shop, ready)
     write(shop, ready)
@@ -70,6 +71,7 @@ def test_the_tables_tell_what_an_unchanged_job_staged(shop: Shop, ready: Ready) 
     assert shop.total(SHOPPING, attempt.staged[SHOPPING].snapshot_id) == 2
 
 
+@pytest.mark.kills("wap-is-enabled")
 def test_nothing_is_begun_without_wap(shop: Shop) -> None:
     barrier = shop.open(1)
     with pytest.raises(WapDisabledError, match=r"ALTER TABLE lake\.shop\.shopping SET TBLPROPERTIES"):
@@ -86,12 +88,14 @@ def test_the_inlets_need_wap_as_well(shop: Shop) -> None:
         begin(shop.deployment, barrier, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
 
 
+@pytest.mark.kills("unchanged-job-wrote")
 def test_an_outlet_without_output_is_not_taken_as_unchanged(shop: Shop, ready: Ready) -> None:
     with pytest.raises(SilentOutletError, match="an empty append will do"):
         end(shop, ready)
     assert shop.deployment.meta.attempts.get(ready.attempt.attempt_id).state is AttemptState.ABORTED
 
 
+@pytest.mark.kills("opened-is-not-closed")
 def test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job(shop: Shop, ready: Ready) -> None:
     write(shop, ready)
     shop.deployment.tables.write_text(f"{closing_uri(shop.deployment, ready.attempt)}.partial", "")
@@ -105,6 +109,7 @@ def test_what_is_no_unchanged_job_needs_a_record(shop: Shop, ready: Ready) -> No
         close(shop.deployment, ready.attempt.attempt_id, actor="test")
 
 
+@pytest.mark.kills("guard-was-there")
 def test_a_driver_without_the_guard_is_refused(shop: Shop, ready: Ready) -> None:
     table = shop.deployment.tables.load(SHOPPING)
     rows = pa.Table.from_pylist([dict.fromkeys(COLUMNS[SHOPPING], 1)], table.schema().as_arrow())
@@ -119,6 +124,7 @@ def test_a_driver_with_the_guard_of_an_older_version_is_refused(shop: Shop, read
         end(shop, ready)
 
 
+@pytest.mark.kills("one-driver")
 def test_a_second_driver_of_the_same_attempt_is_noticed(shop: Shop, ready: Ready) -> None:
     write(shop, ready)
     write(shop, ready, **{"spark.app.id": "app-2"})
@@ -126,6 +132,7 @@ def test_a_second_driver_of_the_same_attempt_is_noticed(shop: Shop, ready: Ready
         end(shop, ready)
 
 
+@pytest.mark.kills("spark-is-new-enough")
 def test_a_spark_that_is_too_old_is_named(shop: Shop, ready: Ready) -> None:
     write(shop, ready, **{"engine-version": "3.5.6"})
     with pytest.raises(UnguardedError, match=r"Spark 3\.5\.6 wrote shop\.shopping"):
@@ -160,6 +167,7 @@ def committed(shop: Shop, barrier: Barrier) -> dict[str, int]:
     return shop.main_totals()
 
 
+@pytest.mark.kills("unchanged-job-leaves-main-alone", "attempt-is-not-on-main")
 @pytest.mark.parametrize("also_staged", [False, True])
 def test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back(
     shop: Shop, second: Barrier, also_staged: bool
@@ -204,6 +212,7 @@ def test_a_staged_snapshot_that_a_person_brings_to_main_is_no_publish(shop: Shop
     assert committed(shop, third) == dict.fromkeys(COLUMNS, 2)
 
 
+@pytest.mark.kills("origin-was-published")
 def test_a_staged_snapshot_on_main_keeps_nobody_from_leading(shop: Shop, second: Barrier) -> None:
     staged = shop.write(shop.begin(second, "load"), [{"amount": 1, "price": 1}]).staged[SHOPPING].snapshot_id
     shop.deployment.tables.load(SHOPPING).manage_snapshots().set_current_snapshot(staged).commit()

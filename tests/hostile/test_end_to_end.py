@@ -147,6 +147,7 @@ def test_each_file_is_in_one_cut_whatever_it_is_called(deployment: Deployment, t
     )
 
 
+@pytest.mark.kills("paths-a-database-keeps")
 @pytest.mark.parametrize("name", [b"\xff.json", b"/".join([b"x" * 200] * 6) + b".json"], ids=["bytes", "long"])
 def test_a_file_that_no_database_can_keep_is_named_before_anything_is_written(
     deployment: Deployment, tmp_path: Path, name: bytes

@@ -166,6 +166,7 @@ def test_one_huge_line_takes_no_memory(tmp_path: Path, form: str) -> None:
 # --- what is no plain file ------------------------------------------------------------------------
 
 
+@pytest.mark.kills("no-odd-files")
 @pytest.mark.parametrize("attributed", [source_of, by_event_time])
 def test_a_link_is_no_delivery_and_no_empty_epoch(tmp_path: Path, attributed: Any) -> None:
     """As a mounted volume has them: the names that are seen are links into a hidden folder."""
@@ -229,6 +230,7 @@ def test_two_keys_of_an_object_store_are_two_files(store: Any) -> None:
     assert "expected a path that Hadoop can read, found one with an empty part" in wrong["/x.json"]
 
 
+@pytest.mark.kills("files-of-a-cut")
 def test_a_cut_has_no_more_files_than_can_be_kept(tmp_path: Path) -> None:
     """What is in the tables already may be more: it is used up and not read."""
     for number in range(4):

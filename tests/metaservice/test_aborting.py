@@ -27,6 +27,7 @@ def test_it_takes_every_later_uncommitted_barrier_along(world: World) -> None:
     assert world.abort(3) == []
 
 
+@pytest.mark.kills("abort-voids-attempts", "abort-unstages-tables")
 def test_attempts_are_voided_and_nothing_counts_as_staged(world: World) -> None:
     world.open(1)
     world.process(1, "load")
@@ -49,6 +50,7 @@ def test_an_attempt_that_ended_before_keeps_its_own_end(world: World) -> None:
     assert world.meta.attempts.get(killed.attempt_id) == killed
 
 
+@pytest.mark.kills("abort-frees-items")
 def test_the_run_may_reopen_its_timestamp_under_a_new_id_on_the_predecessor(world: World) -> None:
     world.open(1, items=["a"])
     world.process_all(1)
@@ -72,6 +74,7 @@ def test_the_run_may_reopen_its_timestamp_under_a_new_id_on_the_predecessor(worl
     assert world.meta.answers.resolve("shopping", Level.REPEATABLE_READ).barrier_id == 4
 
 
+@pytest.mark.kills("abort-again")
 def test_aborting_again_leaves_alone_what_was_opened_since(world: World) -> None:
     world.open(1)
     assert world.abort(1) == [1]
@@ -101,6 +104,7 @@ def test_after_the_first_is_aborted_the_baseline_is_the_head(world: World) -> No
     assert world.open(1).barrier_id == 2
 
 
+@pytest.mark.kills("decided-is-not-aborted")
 @pytest.mark.parametrize("state", [BarrierState.COMMITTING, BarrierState.BLOCKED, BarrierState.COMMIT])
 def test_from_committing_on_it_is_refused(world: World, state: BarrierState) -> None:
     world.open(1)

@@ -43,6 +43,7 @@ def test_from_request_to_processed(world: World) -> None:
     )
 
 
+@pytest.mark.kills("inputs-are-there")
 def test_it_waits_for_inlets_here_and_for_inlets_and_outlets_before(world: World) -> None:
     world.open(1)
     world.open(2)
@@ -87,6 +88,7 @@ def test_input_is_pinned_at_the_start(world: World) -> None:
     assert second.bases == {AMOUNT: world.snapshots(1)[AMOUNT]}
 
 
+@pytest.mark.kills("adopted-states", "running-is-fenced", "started-once")
 def test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again(world: World) -> None:
     world.open(1)
     zombie = world.request(1, "load", key="try 1")
@@ -101,6 +103,7 @@ def test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again(world: Wo
     assert isinstance(world.meta.attempts.start(own.attempt_id), Attempt)
 
 
+@pytest.mark.kills("adopted-states", "processed-again")
 def test_a_retry_adopts_what_was_closed_or_processed(world: World) -> None:
     world.open(1)
     closed = world.close(world.start(1, "load"))
@@ -122,6 +125,7 @@ def test_who_takes_over_what_runs_is_said(world: World, key: str, reason: str) -
     assert world.meta.attempts.get(lost.attempt_id).reason == reason
 
 
+@pytest.mark.kills("clear-is-no-retry", "new-attempt-fences")
 @pytest.mark.parametrize("reached", ["requested", "running", "closed"])
 def test_a_clear_fences_what_was_under_way(world: World, reached: str) -> None:
     world.open(1)
@@ -140,6 +144,7 @@ def test_a_clear_fences_what_was_under_way(world: World, reached: str) -> None:
     assert [a.attempt_id for a in world.meta.attempts.of("shopping", 1)] == [old.attempt_id, new.attempt_id]
 
 
+@pytest.mark.kills("fenced-reports-nothing")
 def test_a_superseded_attempt_can_report_nothing(world: World) -> None:
     world.open(1)
     old = world.start(1, "load")
@@ -180,6 +185,7 @@ def test_of_an_error_no_password_is_kept(world: World) -> None:
     assert not any("geheim" in each for each in details)
 
 
+@pytest.mark.kills("kill-spares")
 def test_a_kill_leaves_what_is_processed_alone(world: World) -> None:
     world.open(1)
     attempt = world.process(1, "load")
@@ -187,6 +193,7 @@ def test_a_kill_leaves_what_is_processed_alone(world: World) -> None:
     assert world.tables(1)[SHOPPING] is TableState.PROCESSED
 
 
+@pytest.mark.kills("rebase-only-running")
 def test_reports_out_of_order_are_refused(world: World) -> None:
     world.open(1)
     attempt = world.request(1, "load")
@@ -199,6 +206,7 @@ def test_reports_out_of_order_are_refused(world: World) -> None:
         world.meta.attempts.report(started.attempt_id, "test")
 
 
+@pytest.mark.kills("closing-again")
 def test_closing_twice_is_fine_if_it_says_the_same(world: World) -> None:
     world.open(1)
     attempt = world.start(1, "load")
@@ -209,6 +217,7 @@ def test_closing_twice_is_fine_if_it_says_the_same(world: World) -> None:
         world.meta.attempts.close(attempt.attempt_id, staged(attempt), "test")
 
 
+@pytest.mark.kills("only-declared-outlets", "silent-outlet")
 @pytest.mark.parametrize(
     ("closing", "error", "named"),
     [
@@ -227,6 +236,7 @@ def test_a_closing_record_speaks_of_every_outlet_and_of_no_other(
     assert world.meta.attempts.get(attempt.attempt_id).state is AttemptState.RUNNING
 
 
+@pytest.mark.kills("only-declared-outlets")
 def test_bases_follow_a_compaction(world: World) -> None:
     world.committed(1)
     world.open(2)
@@ -240,6 +250,7 @@ def test_bases_follow_a_compaction(world: World) -> None:
     assert world.snapshots(2)[SHOPPING] == 99
 
 
+@pytest.mark.kills("audited", "precommit-needs-all-tables")
 def test_the_last_table_makes_the_barrier_precommit(world: World) -> None:
     world.open(1)
     for job in ("load", "price", "amount"):
@@ -291,6 +302,7 @@ def test_who_has_no_part_in_the_barrier_gets_no_attempt(world: World) -> None:
         world.meta.attempts.get(12345)
 
 
+@pytest.mark.kills("decided-takes-no-attempt")
 def test_from_committing_on_only_a_retry_gets_an_answer(world: World) -> None:
     world.open(1)
     world.process_all(1)
@@ -302,6 +314,7 @@ def test_from_committing_on_only_a_retry_gets_an_answer(world: World) -> None:
         world.publish(1)
 
 
+@pytest.mark.kills("aborted-takes-nothing")
 def test_an_aborted_barrier_takes_no_reports(world: World) -> None:
     world.open(1)
     attempt = world.start(1, "load")
@@ -316,6 +329,7 @@ def test_an_aborted_barrier_takes_no_reports(world: World) -> None:
             report()
 
 
+@pytest.mark.kills("owner-reports")
 def test_a_dag_neither_does_nor_reports_the_work_of_anothers_job(world: World) -> None:
     world.open(1)
     told = r"job load of barrier 1 .*its owner, DAG dag, found DAG other.*topology leave shopping --dag dag --job load"
@@ -337,6 +351,7 @@ def test_a_dag_neither_does_nor_reports_the_work_of_anothers_job(world: World) -
     assert world.tables(1)[SHOPPING] is TableState.PROCESSED
 
 
+@pytest.mark.kills("moved-job-is-told")
 def test_a_job_that_has_moved_finds_earlier_barriers_done(world: World) -> None:
     world.committed(1)
     ask = {"request_key": "other/run/load", "generation": "g1", "actor": "other"}

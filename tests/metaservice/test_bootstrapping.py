@@ -88,6 +88,7 @@ def swapped(world: World, revision: Revision, *jobs: str) -> None:
 # --- waiting --------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("waits-for-its-history")
 def test_a_job_that_waits_is_in_no_barrier(running: World) -> None:
     assert names(running) == ["amount", "load"]
     assert running.meta.topologies.waiting("shopping") == (PRICE_LATE,)
@@ -111,6 +112,7 @@ def test_before_the_first_barrier_there_is_nothing_to_wait_for(meta: MetaService
     assert names(world) == ["amount", "load", "price"], "nor does a member ever wait again"
 
 
+@pytest.mark.kills("claimed-while-waiting")
 def test_its_tables_are_taken(running: World) -> None:
     with pytest.raises(TableClaimedError, match=rf"{PRICE} .*belongs to topology shopping"):
         World(running.meta, "other", [Job("mine", "dag", outlets=(PRICE,))])
@@ -120,6 +122,7 @@ def test_its_tables_are_taken(running: World) -> None:
     World(running.meta, "other", [Job("mine", "dag", outlets=(PRICE,))])
 
 
+@pytest.mark.kills("reads-what-has-its-history")
 def test_nobody_reads_them_before(running: World) -> None:
     with pytest.raises(TopologyError, match=r"job top .*reads shop\.price, which job price has yet to compute"):
         running.declare((*MEMBERS, PRICE_LATE, TOP_JOB))
@@ -142,6 +145,7 @@ def test_it_can_leave(running: World) -> None:
 # --- joining --------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("joins-with-its-history")
 def test_it_is_a_member_once_its_history_is_published(running: World) -> None:
     running.open(3)
     revision = begin(running)
@@ -242,6 +246,7 @@ def test_the_decision_names_main_of_the_tables_that_join(running: World) -> None
         running.begin_swap(revision)
 
 
+@pytest.mark.kills("revises-what-was-planned")
 def test_only_jobs_that_wait_join_by_a_revision(running: World) -> None:
     with pytest.raises(
         RevisionRefusedError, match=r"expected jobs amount to wait for the history of .*, found that of"

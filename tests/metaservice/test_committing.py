@@ -44,6 +44,7 @@ def test_from_precommit_to_commit(ready: World) -> None:
     assert times == sorted(time for time in times if time is not None)
 
 
+@pytest.mark.kills("decided-once", "published-once")
 def test_again_changes_nothing(ready: World) -> None:
     decided = ready.begin_commit(1)
     assert ready.begin_commit(1, dict.fromkeys(ready.tables(1), 5)) == decided, "the first decision stands"
@@ -77,6 +78,7 @@ def test_the_swap_and_commit_are_one_transaction(ready: World) -> None:
         assert connection.execute(text("SELECT metadata_location FROM iceberg_tables")).scalar_one() == "v2.json"
 
 
+@pytest.mark.kills("barriers-commit-in-order")
 def test_in_order_only(ready: World) -> None:
     with pytest.raises(
         NotPrecommitError, match=r"expected COMMIT of the barrier before it, found barrier 1 .*PRECOMMIT"
@@ -89,6 +91,7 @@ def test_in_order_only(ready: World) -> None:
     ready.commit(2)
 
 
+@pytest.mark.kills("only-precommit-is-decided", "only-decided-is-published", "aborted-is-not-committed")
 def test_what_is_not_precommit_says_who_is_missing(ready: World) -> None:
     ready.open(3)
     ready.process(3, "load")
@@ -105,12 +108,14 @@ def test_what_is_not_precommit_says_who_is_missing(ready: World) -> None:
         ready.publish(3)
 
 
+@pytest.mark.kills("expected-main-of-every-table")
 def test_every_table_has_to_be_looked_at_before_the_decision(ready: World) -> None:
     with pytest.raises(ConfigurationError, match=r"found those of shop\.price"):
         ready.begin_commit(1, {PRICE: 1})
     assert ready.state(1) is BarrierState.PRECOMMIT
 
 
+@pytest.mark.kills("blocked-waits-for-a-person", "blocked-again", "unblocked-again")
 def test_blocked_until_a_person_decides(ready: World) -> None:
     ready.begin_commit(1)
     blocked = ready.meta.publishing.block("shopping", 1, "shop.price moved to 99", "commit")

@@ -85,6 +85,7 @@ def test_an_incarnation_is_for_life(meta: MetaService, url: str) -> None:
     again.close()
 
 
+@pytest.mark.kills("newer-schema")
 def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
     migrate(url)
     run(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
@@ -96,6 +97,7 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
     assert in_database(url, f"SELECT version_num FROM {VERSION_TABLE}") == [("9999",)]
 
 
+@pytest.mark.kills("schema-at-each-transaction")
 def test_a_database_that_is_upgraded_under_a_process_is_refused_by_its_next_step(meta: MetaService, url: str) -> None:
     meta.topologies.register("shopping", "dag", JOBS, "test")
     run(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
@@ -116,6 +118,7 @@ def test_only_the_embedded_database_makes_itself(url: str) -> None:
     meta.close()
 
 
+@pytest.mark.kills("older-schema")
 def test_checking_creates_nothing(url: str, tmp_path: Path) -> None:
     with pytest.raises((SchemaVersionError, MetaServiceMissingError), match="found none"):
         check(url)
@@ -217,6 +220,7 @@ def test_readers_go_on_while_somebody_writes_and_writers_get_a_clear_error(
     assert impatient.topologies.register("shopping", "dag", JOBS, "test") == 1
 
 
+@pytest.mark.kills("write-lock-first")
 def test_the_write_lock_is_held_from_the_first_look_to_the_end(impatient: MetaService, tmp_path: Path) -> None:
     impatient.topologies.register("shopping", "dag", JOBS, "test")
     database = Database(f"sqlite:///{tmp_path}/barrier.db")
@@ -236,6 +240,7 @@ def test_wal_and_foreign_keys_are_on(impatient: MetaService, tmp_path: Path) -> 
     database.close()
 
 
+@pytest.mark.kills("no-empty-metaservice")
 def test_looking_makes_no_database(tmp_path: Path) -> None:
     file = tmp_path / "barrier.db"
     for _ in ("there is nothing", "the catalog has made its own in the same file"):

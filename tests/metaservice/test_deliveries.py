@@ -100,6 +100,7 @@ def test_sinks_are_found_by_their_names(world: World) -> None:
         world.meta.deliveries.register("unknown", PRICES, "test")
 
 
+@pytest.mark.kills("sink-of-one-dag")
 def test_a_sink_is_of_one_dag_until_it_is_released(world: World) -> None:
     register(world)
     theirs = replace(PRICES, owner="theirs")
@@ -160,6 +161,7 @@ def test_a_declaration_replaces_the_one_before(world: World, changed: str) -> No
 # --- delivering -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("one-claims-a-sink", "lost-claim-is-told")
 def test_a_sink_is_claimed_from_whom_one_has_seen(world: World) -> None:
     register(world)
     claim = world.meta.deliveries.claim
@@ -177,6 +179,7 @@ def test_a_sink_is_claimed_from_whom_one_has_seen(world: World) -> None:
         claim(world.name, "amounts", "try 1", None)
 
 
+@pytest.mark.kills("ends-its-own-claim")
 def test_a_delivery_that_has_ended_leaves_the_sink_to_others(world: World) -> None:
     register(world)
     deliveries = world.meta.deliveries
@@ -232,6 +235,7 @@ def test_what_was_delivered_is_remembered(world: World) -> None:
     assert (entry.kind, entry.subject, entry.barrier_id) == ("sink", "prices", 3)
 
 
+@pytest.mark.kills("deliveries-go-forward")
 def test_a_late_report_takes_nothing_back(world: World) -> None:
     register(world)
     at_two = delivered(world, B2)
@@ -266,6 +270,7 @@ def test_failures_are_counted_until_one_succeeds(world: World) -> None:
     assert events(world) == ["registered", "failed", "failed", "delivered"]
 
 
+@pytest.mark.kills("told-until-it-is-heard")
 def test_what_airflow_was_not_told_is_known(world: World) -> None:
     register(world)
     register(world, replace(PRICES, name="other"))

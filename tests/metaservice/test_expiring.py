@@ -63,6 +63,7 @@ def test_what_nobody_holds_expires_in_two_steps(aged: World) -> None:
     assert story[-3:] == [("commit", "COMMIT"), ("expiring", "COMMIT"), ("expired", "COMMIT")]
 
 
+@pytest.mark.kills("newest-stays-readable")
 def test_the_newest_and_what_is_not_committed_stay(aged: World) -> None:
     assert expire(aged, 0, 4, 5, 6, 7) == []
     assert aged.served(Level.REPEATABLE_READ).keys() == aged.snapshots(4).keys()
@@ -77,6 +78,7 @@ def test_what_a_reader_holds_stays_until_he_is_done(aged: World, url: str) -> No
     assert expire(aged, 1, 2, 3) == [3]
 
 
+@pytest.mark.kills("held-is-not-expired")
 def test_what_was_leased_since_it_was_chosen_stays(
     aged: World, url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_what_was_leased_since_it_was_chosen_stays(
     assert database.write(lambda connection: Expiry(connection).expire(aged.name, [1, 2], "test")) == [1]
 
 
+@pytest.mark.kills("undelivered-is-not-expired")
 def test_what_a_sink_received_last_and_what_it_lacks_stays(aged: World) -> None:
     register(aged)
     assert expire(aged, 1) == [1], "a sink that has received nothing needs no barrier in particular"
@@ -150,6 +153,7 @@ def holding(world: World) -> list[str]:
     return [sink.name for sink in world.meta.deliveries.holding(world.name)]
 
 
+@pytest.mark.kills("visibility-goes-first")
 def test_tags_do_not_go_before_visibility(aged: World) -> None:
     expire(aged, 1)
     with pytest.raises(IllegalTransitionError, match="expected barriers that are expiring, found that 2, 3 can still"):
@@ -207,6 +211,7 @@ def test_what_a_sink_lacks_at_the_decision_is_caught_up_by_a_later_one(aged: Wor
     assert (readable(aged), being_expired(aged)) == ([4, 5, 7], [])
 
 
+@pytest.mark.kills("newest-stays-readable")
 def test_the_newest_outlives_the_policy_until_the_next_is_published(aged: World) -> None:
     decide(aged, 5, 4)
     assert readable(aged) == [1, 2, 3, 4], "repeatable read is served from it until 5 is there"

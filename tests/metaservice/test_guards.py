@@ -146,6 +146,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "recover", lambda: world.meta.recovery.put_back(history, "test", "test")
 
 
+@pytest.mark.kills("topology-lock", "topology-row-lock")
 @on_one_database
 def test_every_transition_locks_its_topology_before_it_looks(world: World) -> None:
     for name, transition in life(world):
@@ -165,6 +166,7 @@ def test_every_transition_locks_its_topology_before_it_looks(world: World) -> No
         assert looked or name in blind, f"{name} decides on what it saw before it had the lock"
 
 
+@pytest.mark.kills("registrations-queue")
 @on_one_database
 def test_registrations_queue_whatever_topology_they_are_for(world: World) -> None:
     """Unless a look says that there is nothing to register."""
@@ -181,6 +183,7 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
         assert 0 < locked[0] < written
 
 
+@pytest.mark.kills("registrations-queue")
 @on_one_database
 def test_who_joins_or_leaves_queues_too(world: World) -> None:
     yours = Job("yours", "other", outlets=("shop.yours",))
@@ -213,6 +216,7 @@ def store(world: World, url: str) -> Iterator[Database]:
 NOTE = Event("test", "test")
 
 
+@pytest.mark.kills("compare-and-set", "lost-race-is-noticed")
 def test_a_barrier_that_moved_meanwhile_is_left_alone(world: World, store: Database) -> None:
     seen = world.open(1)
     world.process_all(1)
@@ -221,6 +225,7 @@ def test_a_barrier_that_moved_meanwhile_is_left_alone(world: World, store: Datab
     assert world.state(1) is BarrierState.PRECOMMIT
 
 
+@pytest.mark.kills("compare-and-set", "lost-race-is-noticed")
 def test_an_attempt_that_moved_meanwhile_is_left_alone(world: World, store: Database) -> None:
     world.open(1)
     seen = world.start(1, "load")
@@ -230,6 +235,7 @@ def test_an_attempt_that_moved_meanwhile_is_left_alone(world: World, store: Data
     assert world.meta.attempts.get(seen.attempt_id).state is AttemptState.CLOSED
 
 
+@pytest.mark.kills("compare-and-set", "lost-race-is-noticed")
 def test_tables_of_which_one_moved_meanwhile_are_left_alone(world: World, store: Database) -> None:
     barrier = world.open(1)
     world.process(1, "load")
@@ -244,6 +250,7 @@ def test_tables_of_which_one_moved_meanwhile_are_left_alone(world: World, store:
     assert world.snapshots(1) == before
 
 
+@pytest.mark.kills("moves-are-transitions")
 def test_what_may_not_follow_is_refused_where_it_would_be_written(world: World, store: Database) -> None:
     barrier = world.open(1)
     attempt = world.request(1, "load")
@@ -270,6 +277,7 @@ def barrier_row(barrier_id: int, number: int, state: BarrierState) -> dict[str, 
     }
 
 
+@pytest.mark.kills("one-barrier-a-timestamp")
 def test_the_database_itself_has_one_barrier_a_timestamp(world: World, store: Database) -> None:
     world.open(1)
     with pytest.raises(IntegrityError) as refused:
@@ -279,6 +287,7 @@ def test_the_database_itself_has_one_barrier_a_timestamp(world: World, store: Da
     world.open(1)
 
 
+@pytest.mark.kills("one-publisher-index")
 def test_the_database_itself_has_one_publisher_a_topology(world: World, store: Database) -> None:
     world.open(1)
     world.process_all(1)
@@ -290,6 +299,7 @@ def test_the_database_itself_has_one_publisher_a_topology(world: World, store: D
         assert "topology" in str(refused.value.orig)
 
 
+@pytest.mark.kills("one-publisher")
 def test_what_another_publishes_is_waited_for_whatever_it_is(world: World, store: Database) -> None:
     """Barriers commit in order, so today the one before is what is waited for; a revision's publish will not be it."""
     world.open(1)
@@ -301,6 +311,7 @@ def test_what_another_publishes_is_waited_for_whatever_it_is(world: World, store
     store.write(lambda c: c.execute(delete(schema.barrier).where(schema.barrier.c.barrier_id == 7)))
 
 
+@pytest.mark.kills("only-blocked-is-unblocked")
 def test_only_what_is_blocked_is_led_out(world: World) -> None:
     """PRECOMMIT may become COMMITTING too, but not that way."""
     world.open(1)
@@ -315,6 +326,7 @@ def test_only_what_is_blocked_is_led_out(world: World) -> None:
     assert world.state(1) is BarrierState.PRECOMMIT
 
 
+@pytest.mark.kills("recovers-after-what-both-know")
 def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     barrier = world.committed(1)
     topology = world.meta.topologies.get("shopping")
@@ -338,6 +350,7 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     assert world.state(1) is BarrierState.COMMIT
 
 
+@pytest.mark.kills("one-live-attempt")
 def test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier(world: World, store: Database) -> None:
     world.open(1)
     attempt = world.start(1, "load")
@@ -351,6 +364,7 @@ def test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier(world: W
         store.write(another)
 
 
+@pytest.mark.kills("item-in-one-cut-key")
 def test_the_database_itself_has_an_item_in_one_cut(world: World, store: Database) -> None:
     world.open(1, items=["a"])
     world.open(2)
@@ -359,6 +373,7 @@ def test_the_database_itself_has_an_item_in_one_cut(world: World, store: Databas
         store.write(lambda c: c.execute(insert(schema.cut_item).values(row)))
 
 
+@pytest.mark.kills("foreign-keys")
 def test_the_database_itself_has_nothing_of_a_barrier_that_is_not_there(world: World, store: Database) -> None:
     row = {**barrier_key("shopping", 7), "source": "files", "item": "a"}
     with pytest.raises(IntegrityError):

@@ -43,6 +43,7 @@ def test_a_task_that_waits_is_fenced_by_an_attempt_of_its_generation(world: Worl
         world.meta.attempts.start(waiting.attempt_id)
 
 
+@pytest.mark.kills("only-unbegun-is-led")
 @pytest.mark.parametrize("ends", ["runs", "closed", "processed", "failed"])
 def test_what_somebody_has_begun_is_not_for_the_taking(world: World, ends: str) -> None:
     two_open(world)

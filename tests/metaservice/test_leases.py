@@ -117,6 +117,7 @@ def test_a_person_ends_the_lease_of_a_reader(read: World, url: str) -> None:
     assert entry.detail == {"holder": "reader"}
 
 
+@pytest.mark.kills("dead-leases-stay-dead", "lost-lease-is-told")
 def test_a_lease_lives_as_long_as_it_is_renewed(read: World, url: str) -> None:
     lease = leased(read, seconds=1)
     renewed = read.meta.leases.renew(lease.lease_id, 3600)
@@ -141,6 +142,7 @@ def test_a_hold_is_for_some_time_and_not_for_ever(read: World, seconds: float) -
         Hold(" ", 60)
 
 
+@pytest.mark.kills("swept-before-held")
 def test_new_leases_clean_up_after_dead_ones(read: World, url: str) -> None:
     crashed = [leased(read) for _ in range(leases._SWEPT + 3)]
     for lease in crashed:
@@ -186,6 +188,7 @@ def rolled_back(world: World, lease: Lease) -> bool:
     return renewed.rolled_back
 
 
+@pytest.mark.kills("restaging-is-told-readers")
 def test_who_reads_what_is_staged_anew_learns_it(read: World) -> None:
     committed, uncommitted, repeatable = leased(read, COMMITTED), leased(read, UNCOMMITTED), leased(read)
     assert not any(rolled_back(read, lease) for lease in (committed, uncommitted, repeatable))
@@ -199,6 +202,7 @@ def test_who_reads_what_is_staged_anew_learns_it(read: World) -> None:
     assert not rolled_back(read, leased(read, COMMITTED))
 
 
+@pytest.mark.kills("abort-is-told-readers")
 def test_who_reads_what_is_aborted_learns_it(read: World) -> None:
     committed, older = leased(read, COMMITTED), leased(read, COMMITTED, at=3)
     read.open(5)
@@ -207,6 +211,7 @@ def test_who_reads_what_is_aborted_learns_it(read: World) -> None:
     assert not rolled_back(read, older)
 
 
+@pytest.mark.kills("another-decision-is-told-readers")
 def test_who_reads_what_a_person_decides_against_learns_it(read: World) -> None:
     read.begin_commit(4)
     read.meta.publishing.block(read.name, 4, "moved", "test")
@@ -232,6 +237,7 @@ def grant(connection: Connection, barrier: Barrier, rollbacks: int) -> Lease | N
     return leases.grant(connection, "shopping", number, number, rollbacks, Hold("reader", 60))
 
 
+@pytest.mark.kills("expiring-is-not-leased", "rolled-back-is-not-leased")
 def test_no_lease_on_what_has_changed_since_it_was_read(read: World) -> None:
     read.meta.expiry.expire(read.name, [1], "test")
     read.request(4, "price", generation="cleared")
@@ -243,6 +249,7 @@ def test_no_lease_on_what_has_changed_since_it_was_read(read: World) -> None:
     assert read.meta._db.write(lambda c: grant(c, four, 1)) is not None
 
 
+@pytest.mark.kills("lease-locks-its-barrier", "expiry-locks-its-barriers", "rolling-back-locks")
 def test_who_leases_and_who_takes_away_ask_for_locks_that_exclude_each_other(read: World) -> None:
     with statements() as said:
         leased(read, at=1)

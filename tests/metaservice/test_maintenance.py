@@ -55,6 +55,7 @@ def compact(world: World, barrier: Barrier, table: str, snapshot: int | None = 9
     world.meta.attempts.report(attempt.attempt_id, "test")
 
 
+@pytest.mark.kills("resumes-after-an-epoch")
 def test_it_inherits_and_is_no_epoch(world: World) -> None:
     world.committed(1)
     barrier = maintain(world)
@@ -127,6 +128,7 @@ def test_carrying_costs_what_its_tables_cost(tmp_path: Path) -> None:
     assert costs[1] < 6 * costs[0]
 
 
+@pytest.mark.kills("taken-is-not-passed-by")
 def test_what_is_staged_later_stands_on_it(world: World) -> None:
     world.committed(1)
     barrier = maintain(world)

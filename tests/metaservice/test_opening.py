@@ -74,6 +74,7 @@ def test_times_are_utc_whatever_zone_they_came_in(world: World) -> None:
     assert world.meta.barriers.at("shopping", cest) == opened
 
 
+@pytest.mark.kills("timestamps-rise")
 @pytest.mark.parametrize(("number", "relation"), [(2, "equals"), (1, "is before")])
 def test_a_timestamp_not_after_the_head_names_both_and_the_run(world: World, number: int, relation: str) -> None:
     world.open(1)
@@ -92,6 +93,9 @@ def test_a_timestamp_without_zone_is_refused(world: World) -> None:
         ))  # fmt: skip
 
 
+@pytest.mark.kills(
+    "opens-on-the-head", "opens-on-what-was-seen", "opens-with-members-that-were-seen", "opens-on-one-baseline"
+)
 def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
     with pytest.raises(HeadMovedError, match="expected barrier 1 to be the newest, found 0"):
         world.open(1, predecessor=1)
@@ -114,6 +118,7 @@ def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
     assert [b.barrier_id for b in world.meta.barriers.uncommitted("shopping")] == [1]
 
 
+@pytest.mark.kills("max-open-barriers")
 def test_no_more_than_max_open(world: World) -> None:
     world.open(1, max_open=2)
     world.open(2, max_open=2)
@@ -153,6 +158,7 @@ def test_cuts_come_back_as_they_were(world: World) -> None:
     assert world.meta.cuts.of("shopping", 0) == {}
 
 
+@pytest.mark.kills("item-in-one-cut")
 def test_an_item_is_in_one_cut_only(world: World) -> None:
     world.open(1, items=["a", "b"])
     assert world.meta.cuts.used_items("shopping", "files", ["a", "c"]) == {"a"}
@@ -169,6 +175,7 @@ def test_many_items(world: World) -> None:
     assert len(world.meta.cuts.used_items("shopping", "files", [*items, "new"])) == 40_000
 
 
+@pytest.mark.kills("cut-that-was-read")
 def test_a_cut_is_pinned_anew_until_something_closed_over_it(world: World) -> None:
     world.open(1, items=["a", "b"])
     world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("b", "c")), "test")
@@ -182,6 +189,7 @@ def test_a_cut_is_pinned_anew_until_something_closed_over_it(world: World) -> No
         world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("c",)), "test")
 
 
+@pytest.mark.kills("cut-that-was-built-on")
 def test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it(world: World) -> None:
     """What a file still holds for later epochs would be read twice, or never."""
     world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"], "files": ["a", "b"]})])
@@ -195,6 +203,7 @@ def test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it(world: World)
     assert world.meta.cuts.of("shopping", 1)["files"].end["held"] == ["a2", "b"]
 
 
+@pytest.mark.kills("cut-begins-where-the-last-ended")
 def test_a_barrier_does_not_open_over_a_cut_that_was_changed_meanwhile(world: World) -> None:
     world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"]})])
     looked = Cut("files", {"day": 1, "held": ["b"]}, {"day": 2, "held": []})
@@ -235,6 +244,7 @@ def test_a_table_that_comes_back_starts_from_where_it_is_then(world: World) -> N
     assert world.start(3, "price").bases == {PRICE: 88}
 
 
+@pytest.mark.kills("comes-back-after-publish")
 def test_a_table_cannot_come_back_while_it_is_still_to_be_published(world: World) -> None:
     world.open(1)
     world.declare([LOAD_JOB, AMOUNT_JOB])

@@ -58,6 +58,7 @@ def test_a_dag_that_declares_less_takes_its_jobs_out(meta: MetaService) -> None:
     assert meta.topologies.get("shopping").tables == (AMOUNT, SHOPPING)
 
 
+@pytest.mark.kills("one-writer-a-table")
 def test_the_union_is_what_has_to_be_valid_and_a_refusal_changes_nothing(meta: MetaService) -> None:
     meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     with pytest.raises(SecondWriterError, match=r"shop\.amount.*DAG dag.*DAG other"):
@@ -73,12 +74,14 @@ def test_a_dag_registers_only_jobs_of_its_own(meta: MetaService) -> None:
         meta.topologies.register("shopping", "other", [LOAD_JOB], "test")
 
 
+@pytest.mark.kills("table-of-one-topology", "claimed-while-declared")
 def test_two_topologies_cannot_have_one_table(world: World) -> None:
     with pytest.raises(TableClaimedError, match=r"topology pricing: table shop\.price .*belongs to topology shopping"):
         World(world.meta, "pricing", [Job("mine", "dag", outlets=(PRICE,))])
     assert world.meta.topologies.names() == ["shopping"]
 
 
+@pytest.mark.kills("claimed-while-in-flight")
 def test_a_table_can_be_taken_once_its_topology_has_let_it_go(world: World) -> None:
     world.open(1)
     world.declare([LOAD_JOB, AMOUNT_JOB])
@@ -110,6 +113,7 @@ def names(meta: MetaService) -> list[str]:
     return [job.name for job in meta.topologies.get("shopping").jobs]
 
 
+@pytest.mark.kills("only-started-jobs", "old-runs-register-nothing")
 def test_a_job_is_registered_when_its_own_task_has_started(meta: MetaService) -> None:
     meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 2
@@ -160,6 +164,7 @@ def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta:
 # --- leaving ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("withdrawn-stays-away")
 def test_what_left_does_not_come_back_until_it_is_let(meta: MetaService) -> None:
     meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     for job in PAIR:
@@ -195,6 +200,7 @@ def test_a_dag_leaves_as_a_whole(meta: MetaService) -> None:
     assert [event for event in events if event in ("left", "readmitted")] == ["left", "readmitted"]
 
 
+@pytest.mark.kills("leaves-no-readers-behind")
 def test_a_job_whose_tables_are_read_cannot_leave(meta: MetaService) -> None:
     meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     meta.topologies.register("shopping", "pricing", PAIR, "test")

@@ -86,6 +86,7 @@ def test_the_baseline_has_no_time_and_no_number(world: World) -> None:
             world.meta.answers.resolve(world.name, level, at=0)
 
 
+@pytest.mark.kills("aborted-is-not-read", "not-read-before-its-level")
 def test_barriers_that_cannot_be_read_at(long: World) -> None:
     for level in Level:
         with pytest.raises(UnknownBarrierError, match="barrier 7 of shopping: expected one that was opened"):
@@ -118,6 +119,7 @@ def test_before_the_first_barrier_is_that_far_a_time_finds_none(world: World) ->
         world.meta.answers.resolve(world.name, UNCOMMITTED, at=day(0))
 
 
+@pytest.mark.kills("expired-is-not-read")
 def test_an_expired_barrier_is_named_with_the_oldest_that_can_be_read(long: World) -> None:
     assert long.meta.expiry.expire(long.name, [1], "test") == [1]
     said = r"barrier 1 of shopping \(2017-01-02 .*\): expected .* found one that expired on .* is barrier 2 of shopping"

@@ -13,6 +13,7 @@ from tests.metaservice.world import AMOUNT, AMOUNT_JOB, LOAD_JOB, PRICE, PRICE_J
 PENDING, PROCESSED = TableState.PENDING, TableState.PROCESSED
 
 
+@pytest.mark.kills("clear-restages", "restaging-voids-consumers", "restaging-unstages-tables", "restaging-reopens")
 def test_what_is_downstream_is_voided_and_read_committed_falls_back(world: World) -> None:
     world.committed(1)
     world.open(2)

@@ -98,6 +98,7 @@ def only_revised(before: dict[str, int | None], after: dict[str, int | None]) ->
 # --- beginning ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("one-revision-under-way")
 def test_one_at_a_time(history: World) -> None:
     revision = history.revise(2, "price")
     assert (revision.revision, revision.state, set(revision.tables)) == (1, RevisionState.STAGING, REVISED)
@@ -110,6 +111,7 @@ def test_one_at_a_time(history: World) -> None:
     assert history.revise(3, "load").revision == 2
 
 
+@pytest.mark.kills("one-revision-under-way")
 def test_the_database_itself_has_one_under_way(history: World, url: str) -> None:
     history.revise(2, "price")
     database = Database(url)
@@ -128,6 +130,7 @@ def test_the_database_itself_has_one_under_way(history: World, url: str) -> None
     database.close()
 
 
+@pytest.mark.kills("revises-what-was-planned")
 def test_begins_with_what_was_planned(history: World) -> None:
     version = history.meta.topologies.version(history.name)
     history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
@@ -135,6 +138,7 @@ def test_begins_with_what_was_planned(history: World) -> None:
         history.revise(2, "price", topology_version=version)
 
 
+@pytest.mark.kills("expired-is-not-revised")
 def test_what_has_expired_since_the_plan_is_not_built_on(history: World) -> None:
     assert expire(history, 1) == [1]
     with pytest.raises(RevisionRefusedError, match="found that barrier 1 has expired since it was planned"):
@@ -156,6 +160,7 @@ def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
     assert (history.snapshots(3), history.barrier(3).computed_in) == (before, 1)
 
 
+@pytest.mark.kills("replays-on-what-was-there")
 def test_jobs_are_replayed_as_they_are_declared_now(history: World) -> None:
     history.declare([LOAD_JOB, AMOUNT_JOB, Job("price", "dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,)), TOP_JOB])
     revision = history.revise(2, "price")
@@ -223,6 +228,7 @@ def test_what_was_aborted_has_no_part_in_the_exchange(history: World, when: str)
     history.committed(5)
 
 
+@pytest.mark.kills("revises-all-that-stands-on-it")
 def test_a_job_that_comes_to_read_what_is_revised_is_not_left_out(history: World) -> None:
     history.revise(2, "price")
     history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
@@ -231,6 +237,7 @@ def test_a_job_that_comes_to_read_what_is_revised_is_not_left_out(history: World
         history.meta.revisions.extend(history.name, 1, "person")
 
 
+@pytest.mark.kills("restaging-voids-revised")
 def test_restaging_what_it_was_computed_from_voids_that(history: World) -> None:
     history.open(4)
     history.process_all(4)
@@ -286,6 +293,7 @@ def test_a_full_one_begins_with_nothing(history: World) -> None:
 # --- the gate -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("gate-is-closed")
 def test_while_the_gate_is_closed_nothing_opens(history: World) -> None:
     revision = history.revise(2, "price")
     history.meta.revisions.gate(history.name, 1, closed=True, actor="person")
@@ -309,6 +317,7 @@ def test_while_the_gate_is_closed_nothing_opens(history: World) -> None:
 # --- the decision ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("publishes-only-what-is-staged", "only-decided-revision-is-published")
 def test_only_what_is_staged_up_to_the_head_is_published(history: World) -> None:
     revision = history.revise(2, "price")
     history.replay(revision, 2)
@@ -333,6 +342,7 @@ def test_maintenance_has_to_be_over(history: World) -> None:
         history.begin_swap(revision)
 
 
+@pytest.mark.kills("expected-main-of-every-table", "swaps-at-the-head-that-was-seen")
 def test_the_decision_names_main_of_the_head_that_stands(history: World) -> None:
     revision = staged(history)
     mains = history.snapshots(3)
@@ -346,6 +356,7 @@ def test_the_decision_names_main_of_the_head_that_stands(history: World) -> None
     history.meta.revisions.begin_swap(history.name, 1, 4, history.snapshots(4), "person")
 
 
+@pytest.mark.kills("revision-decided-once", "revision-published-once")
 def test_it_is_decided_once_and_published_once(history: World) -> None:
     revision = staged(history)
     first = history.begin_swap(revision)
@@ -357,6 +368,7 @@ def test_it_is_decided_once_and_published_once(history: World) -> None:
     assert history.meta.revisions.begin_swap(history.name, 1, 1, {}, "another").state is RevisionState.COMMIT
 
 
+@pytest.mark.kills("one-publisher")
 def test_nothing_else_is_published_beside_it(history: World) -> None:
     history.open(4)
     history.process_all(4)
@@ -376,6 +388,7 @@ def test_nothing_else_is_published_beside_it(history: World) -> None:
     history.commit(5)
 
 
+@pytest.mark.kills("commits-what-was-seen")
 def test_a_commit_that_looked_before_the_swap_looks_again(history: World) -> None:
     history.open(4)
     history.process_all(4)
@@ -386,6 +399,7 @@ def test_a_commit_that_looked_before_the_swap_looks_again(history: World) -> Non
     history.meta.publishing.begin(history.name, 4, found, "committer", (), 1)
 
 
+@pytest.mark.kills("compare-and-set", "lost-race-is-noticed", "illegal-revision-transition")
 def test_only_what_may_follow_is_written(history: World, url: str) -> None:
     """And only by who saw it as it is. Which states may follow which is in `protocol/test_states.py`."""
     database = Database(url)
@@ -418,6 +432,7 @@ def test_only_what_may_follow_is_written(history: World, url: str) -> None:
     database.close()
 
 
+@pytest.mark.kills("ended-revision-takes-nothing")
 def test_an_ended_revision_takes_nothing(history: World) -> None:
     revision = staged(history)
     closed = history.start(3, "price", generation="g2", line=1)
@@ -438,6 +453,7 @@ def test_an_ended_revision_takes_nothing(history: World) -> None:
     assert history.meta.attempts.get(closed.attempt_id).state is AttemptState.VOIDED
 
 
+@pytest.mark.kills("decided-revision-is-not-cancelled")
 def test_what_is_decided_is_not_cancelled(history: World) -> None:
     revision = staged(history)
     history.begin_swap(revision)
@@ -454,6 +470,7 @@ def test_a_number_that_is_none(history: World) -> None:
         history.meta.revisions.get(history.name, 1)
 
 
+@pytest.mark.kills("careless-replay")
 def test_a_replay_is_no_longer_than_its_author_expects() -> None:
     check_range("it", 3, 3)
     with pytest.raises(RevisionRefusedError, match="expected to replay at most 2 barriers"):
@@ -500,6 +517,7 @@ def test_revisions_over_revisions(history: World) -> None:
     assert history.snapshots(3) == kept[-1]
 
 
+@pytest.mark.kills("swap-voids-attempts")
 def test_open_barriers_are_pointed_to_what_was_revised(history: World) -> None:
     history.open(4)
     history.process_all(4)
@@ -550,6 +568,7 @@ def test_a_barrier_that_is_half_done_is_as_far_as_what_is_left_of_it(history: Wo
     history.commit(4)
 
 
+@pytest.mark.kills("swap-is-told-readers")
 def test_readers_of_open_barriers_are_told(history: World) -> None:
     history.open(4)
     history.process_all(4)
@@ -600,6 +619,7 @@ def used(world: World, *items: str) -> set[str]:
     return world.meta.cuts.used_items(world.name, "files", items)
 
 
+@pytest.mark.kills("items-of-a-revision-are-used", "promised-to-a-revision")
 def test_what_joins_by_a_new_cut_is_taken_by_nobody_else(landed: World) -> None:
     revision = recut(landed, "file 2", "found 2")
     assert revision.recut == ("files",)
@@ -624,6 +644,7 @@ def test_what_joins_by_a_new_cut_is_taken_by_nobody_else(landed: World) -> None:
         landed.open(5, items=["found 2"])
 
 
+@pytest.mark.kills("joins-what-nobody-took")
 def test_what_somebody_took_since_the_plan_does_not_join(landed: World) -> None:
     landed.open(3, items=["found 2"])
     with pytest.raises(RevisionRefusedError, match="found that one has found 2; plan it again"):
@@ -684,6 +705,7 @@ def test_leases_go_on_across_a_swap(history: World, url: str) -> None:
     assert expire(history, 2) == [2]
 
 
+@pytest.mark.kills("revised-is-not-expired")
 def test_what_a_revision_builds_on_does_not_expire(history: World) -> None:
     revision = history.revise(3, "price")
     assert expire(history, 1, 2, 3) == [1]

@@ -117,6 +117,7 @@ def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World)
         world.meta.barriers.stands(world.name, 1).reached(["shop.nowhere"], TableState.WRITTEN)
 
 
+@pytest.mark.kills("trims-the-past-only")
 def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:
     world.committed(1)
     world.meta.maintenance.open(
@@ -139,6 +140,7 @@ def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:
     assert trim(world) == [1]
 
 
+@pytest.mark.kills("newest-row-stays")
 def test_a_table_that_has_left_is_known_where_it_stood_last(world: World) -> None:
     world.committed(1)
     world.committed(2)

@@ -106,6 +106,7 @@ def _publisher(state: Schedules) -> Task:
     return work.publishing(state.world, 1)
 
 
+@pytest.mark.kills("swapped-by-another")
 def test_two_publishers_of_a_revision_both_succeed(fresh: Callable[[], Schedules]) -> None:
     """Whatever the first has done when the second overtakes it."""
     overtaken = set()
@@ -123,6 +124,7 @@ def test_two_publishers_of_a_revision_both_succeed(fresh: Callable[[], Schedules
     assert overtaken == {"STAGING", "COMMITTING", "COMMIT"}
 
 
+@pytest.mark.kills("swapped-by-another")
 def test_a_publisher_is_told_that_its_revision_was_cancelled(fresh: Callable[[], Schedules]) -> None:
     """Wherever it stands still before the revision is decided."""
     before = []
@@ -136,6 +138,7 @@ def test_a_publisher_is_told_that_its_revision_was_cancelled(fresh: Callable[[],
     assert before[-1] == "write", "the last operation before it is decided is the decision"
 
 
+@pytest.mark.kills("bases-are-there", "revised-steps-stay")
 def test_what_a_table_held_when_it_joined_and_has_expired_is_not_built_on(state: Schedules) -> None:
     """It bears no tag, so an expiry takes it once the recent window begins later."""
     state.begin(shared=True, extra=set(), foreign=True)
@@ -145,6 +148,7 @@ def test_what_a_table_held_when_it_joined_and_has_expired_is_not_built_on(state:
     assert not state.oracle.revisions
 
 
+@pytest.mark.kills("revised-steps-stay")
 def test_an_expiry_leaves_a_revision_what_it_builds_on(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=True)
     state._finish()
@@ -156,6 +160,7 @@ def test_an_expiry_leaves_a_revision_what_it_builds_on(state: Schedules) -> None
     assert isinstance(publisher.result, Swapped), publisher.error
 
 
+@pytest.mark.kills("revised-tables-stay")
 def test_a_job_that_left_and_came_back_is_not_revised_in_part(state: Schedules) -> None:
     """Nobody would publish its table at the barriers that it had before it left."""
     state.begin(shared=True, extra={"top"}, foreign=False)
@@ -166,6 +171,7 @@ def test_a_job_that_left_and_came_back_is_not_revised_in_part(state: Schedules) 
     assert not state.oracle.revisions
 
 
+@pytest.mark.kills("cleared-is-not-gone-on-from")
 def test_a_job_that_came_back_is_not_computed_from_a_beginning_before_that(state: Schedules) -> None:
     """It would go on from what the tables held that it reads, which are cleared."""
     state.begin(shared=True, extra={"top"}, foreign=False)
@@ -264,6 +270,7 @@ def test_a_compaction_waits_while_the_gate_is_closed(state: Schedules) -> None:
     assert isinstance(task.result, Later), task.error
 
 
+@pytest.mark.kills("joins-with-all")
 @pytest.mark.parametrize(("joined", "first"), [(1, 1), (2, 2), (2, 1)])
 def test_the_first_epoch_of_a_history_can_be_computed_once_more(state: Schedules, joined: int, first: int) -> None:
     """It is all that its inlets held, also before the first barrier of all, or before the one it joined with."""
@@ -316,6 +323,7 @@ def test_what_is_computed_anew_does_not_ask_for_what_came_before(state: Schedule
     _published(state)
 
 
+@pytest.mark.kills("cut-is-of-one-epoch")
 @pytest.mark.parametrize("mode", [_INCREMENTAL, _FULL])
 def test_what_was_read_as_one_epoch_stays_the_epochs_that_it_was(state: Schedules, mode: RevisionMode) -> None:
     """Else the next revision of that barrier, or one from there on, would read them twice."""
@@ -381,6 +389,7 @@ def test_a_job_waits_with_coming_back_for_the_last_barrier_that_had_it(state: Sc
     assert isinstance(refused.error, TooManyOpenBarriersError), refused.error
 
 
+@pytest.mark.kills("expired-is-not-revised")
 def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()
@@ -404,6 +413,7 @@ def test_a_revision_stands_on_a_barrier_that_main_does_not_lead_to_any_more(stat
         _published(state)
 
 
+@pytest.mark.kills("joins-on-the-head")
 def test_an_opener_that_was_overtaken_observes(fresh: Callable[[], Schedules]) -> None:
     """Also where the other's barrier is the first one that has its jobs, and cuts their sources."""
 

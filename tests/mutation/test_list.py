@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.mutation.killers import KILLERS
+from tests.mutation.killers import killers
 from tests.mutation.marks import Mark, marks, unmarked_raises
 from tests.mutation.operators import labels, mutant
 from tests.mutation.safety import CHECKS, PROMISES
@@ -19,24 +20,53 @@ from tests.support.waiting import patience
 def test_every_error_that_says_not_safe_is_marked_where_it_is_raised() -> None:
     assert unmarked_raises() == [], (
         "put `# safety: some-name` on the line where each raise begins, the name with a sentence into "
-        "tests/mutation/safety.py, and the tests that notice its loss into tests/mutation/killers.py"
+        'tests/mutation/safety.py, and @pytest.mark.kills("some-name") at the tests that notice its loss'
     )
 
 
 def test_marks_list_and_killers_speak_of_the_same_checks() -> None:
     marked = {mark.name for mark in marks()}
     assert marked == set(CHECKS), "tests/mutation/safety.py says a sentence for each mark, and for no other"
-    assert set(KILLERS) == set(CHECKS), "tests/mutation/killers.py names the tests that notice the loss of each check"
-    assert [name for name, tests in KILLERS.items() if not tests] == [], "nothing notices the loss of these"
+    assert set(killers()) == set(CHECKS), "@pytest.mark.kills names each check at the tests that notice its loss"
 
 
-def test_every_killer_is_there() -> None:
-    """Also those of mutants that a landing leaves out: one that is gone fails all that run with it."""
-    killers = sorted({test for tests in KILLERS.values() for test in tests})
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", *killers]
+def test_every_case_and_method_that_a_mark_names_is_there() -> None:
+    """A misspelt one would fail all mutants that run with it. Of other killers the mark itself stands at the test."""
+    named = sorted({test for tests in killers().values() for test in tests if "[" in test or test.count("::") > 1})
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", *named]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
     lost = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("ERROR")]
     assert (done.returncode, lost) == (0, [])
+
+
+AT_TESTS = """
+import pytest
+
+@pytest.mark.kills("a", "b")
+@pytest.mark.kills("c", case="one-two")
+def test_it(x): pass
+
+@pytest.mark.kills("b", method="test_inherited")
+class TestIt(Suite): pass
+"""
+ELSEWHERE = ("test_it.py", "[pytest.param(1, marks=pytest.mark.kills('a'))]"), ("helper.py", AT_TESTS)
+
+
+def test_marks_are_read_where_they_stand_at_tests(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_it.py").write_text(AT_TESTS)
+    assert killers(tmp_path) == {
+        "a": ["tests/test_it.py::test_it"],
+        "b": ["tests/test_it.py::test_it", "tests/test_it.py::TestIt::test_inherited"],
+        "c": ["tests/test_it.py::test_it[one-two]"],
+    }
+    with cases() as case:
+        for name, source in ELSEWHERE:
+            (tests / name).write_text(source)
+            with case(name), pytest.raises(ValueError, match=f"^tests/{name}: expected @pytest.mark.kills at"):
+                killers(tmp_path)
+            (tests / name).unlink()
 
 
 def test_a_check_has_one_sentence_under_one_promise() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.mutation import runner
-from tests.mutation.killers import KILLERS, ON_SPARK
+from tests.mutation.killers import killers, needs_spark
 from tests.mutation.marks import PACKAGE, marks
 from tests.mutation.operators import labels
 from tests.support import rest_catalog, spark
@@ -31,11 +31,12 @@ _SPARK, _REST = "spark", "rest"
 
 def _all() -> dict[str, dict[str, Any]]:
     """What the runner is told of each mutant, by a name that says where it is."""
+    tests_of = killers()
     return {
         f"{name} ({path}:{line} {label})": {
             "mutant": {"path": path, "line": line, "label": label},
-            "killers": list(KILLERS.get(name, ())),
-            "server": _server_of(name),
+            "killers": tests_of.get(name, []),
+            "server": _server_of(tests_of.get(name, [])),
         }
         for path, found in groupby(marks(), key=lambda mark: mark.path)
         for names in [{mark.line: mark.name for mark in found}]
@@ -44,10 +45,10 @@ def _all() -> dict[str, dict[str, Any]]:
     }
 
 
-def _server_of(check: str) -> str | None:
-    if check in ON_SPARK:
+def _server_of(tests: Sequence[str]) -> str | None:
+    if any(needs_spark(test) for test in tests):
         return _SPARK
-    return _REST if any(test.startswith("tests/catalogs/") for test in KILLERS.get(check, ())) else None
+    return _REST if any(test.startswith("tests/catalogs/") for test in tests) else None
 
 
 MUTANTS = _all()

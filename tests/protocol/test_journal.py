@@ -13,6 +13,7 @@ def test_a_head_comes_back_as_it_was() -> None:
     assert JournalHead.loads(head.dumps()) == head
 
 
+@pytest.mark.kills("journal-version")
 def test_a_journal_of_another_version_is_not_read() -> None:
     text = JournalHead("incarnation-1", 7).dumps()
     with pytest.raises(JournalError, match="expected version 1, found 2"):

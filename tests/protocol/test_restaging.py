@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import pytest
+
 from airflow_barrier.protocol.records import Attempt
 from airflow_barrier.protocol.restaging import Membership, consumers, consumers_of_table, voided
 from airflow_barrier.protocol.states import AttemptState
@@ -91,6 +93,7 @@ def attempt(attempt_id: int, barrier_id: int, job: str, state: AttemptState) -> 
     return Attempt(attempt_id, "shopping", barrier_id, 0, job, state, "key", "generation", "incarnation", now)
 
 
+@pytest.mark.kills("consuming")
 def test_only_attempts_that_have_read_are_voided() -> None:
     states = [*AttemptState]
     attempts = [attempt(i, 1, "top", state) for i, state in enumerate(states)]

@@ -43,6 +43,7 @@ REVISIONS_ALLOWED = {
 }
 
 
+@pytest.mark.kills("illegal-transition", "barrier-transitions", "table-transitions", "attempt-transitions")
 @pytest.mark.parametrize("states", [BarrierState, TableState, AttemptState])
 def test_exactly_the_protocols_transitions(states: type[BarrierState] | type[TableState] | type[AttemptState]) -> None:
     for before, after in product(states, states):
@@ -53,11 +54,13 @@ def test_exactly_the_protocols_transitions(states: type[BarrierState] | type[Tab
                 check_transition("it", before, after)
 
 
+@pytest.mark.kills("revision-transitions")
 def test_exactly_the_revisions_transitions() -> None:
     found = {(before, after) for before, there in REVISION_TRANSITIONS.items() for after in there}
     assert found == REVISIONS_ALLOWED
 
 
+@pytest.mark.kills("staging-barriers", "uncommitted-barriers", "decided")
 def test_every_state_has_its_transitions_and_every_barrier_its_group() -> None:
     assert set(BARRIER_TRANSITIONS) == set(BarrierState)
     assert set(TABLE_TRANSITIONS) == set(TableState)
@@ -68,6 +71,7 @@ def test_every_state_has_its_transitions_and_every_barrier_its_group() -> None:
     assert set(BarrierState) - {BarrierState.COMMIT, BarrierState.ABORTED} == UNCOMMITTED_BARRIERS
 
 
+@pytest.mark.kills("live-attempts")
 def test_what_has_ended_stays_ended() -> None:
     for state in set(AttemptState) - LIVE_ATTEMPTS:
         assert not ATTEMPT_TRANSITIONS[state]

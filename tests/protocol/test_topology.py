@@ -68,6 +68,7 @@ def test_the_durable_form_gives_the_same_topology_back() -> None:
     assert again.digest == topology.digest
 
 
+@pytest.mark.kills("letters-have-a-table")
 @pytest.mark.parametrize(
     ("jobs", "error", "named"),
     [

@@ -57,6 +57,7 @@ Of = Callable[[Shop], AbstractContextManager[Answer]]
 ANSWERS = pytest.mark.parametrize("of", [opened, given])
 
 
+@pytest.mark.kills("no-table-by-another-catalog")
 def test_a_table_by_another_catalog_is_never_read_as_it_is_now(shop: Shop) -> None:
     answer = hand_out(shop.deployment, "shopping", OUTSIDER)
     for query, dialect in (

@@ -73,6 +73,7 @@ def test_names_lead_from_where_the_session_stands() -> None:
     assert correction.reads == {"shop.empty": None}
 
 
+@pytest.mark.kills("corrects-its-table")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -89,6 +90,7 @@ def test_a_statement_about_another_table(sql: str) -> None:
         correct_by_sql(sql, T, catalog="lake", pins=PINS)
 
 
+@pytest.mark.kills("correction-reads-pinned")
 @pytest.mark.parametrize(
     ("sql", "message"),
     [

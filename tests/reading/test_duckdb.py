@@ -173,6 +173,7 @@ def test_one_table_for_pyiceberg_arrow_and_pandas(tables: IcebergTables) -> None
         iceberg_table(tables, pinned, "shop.c")
 
 
+@pytest.mark.kills("snapshot-of-an-answer-is-there")
 def test_a_snapshot_that_is_gone_is_an_error_and_not_another_one(tables: IcebergTables) -> None:
     create(tables, "shop.a")
     gone = append(tables, "shop.a", 1)

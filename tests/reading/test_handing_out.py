@@ -52,6 +52,7 @@ def test_ids_tags_and_sql_are_of_one_barrier_which_stays(shop: Shop) -> None:
     assert meta.expiry.expire("shopping", [1], "test") == []
 
 
+@pytest.mark.kills("handed-out-for-a-time")
 def test_it_is_held_for_as_long_as_was_said(shop: Shop) -> None:
     given = hand_out(shop.deployment, "shopping", Hold("quick", 0.3))
     wait_for("the hold to end", lambda: shop.deployment.meta.leases.of("shopping") == [])

@@ -35,15 +35,18 @@ def refusal(tables: IcebergTables, partition_by: list[str] | None = None, catalo
     return str(refused.value)
 
 
+@pytest.mark.kills("made-with-partitions")
 def test_one_that_is_not_there_is_made_only_with_partitions(tables: IcebergTables) -> None:
     assert "found no such table; make it with PARTITIONED BY" in refusal(tables)
     assert replaceable(tables, "lake", TARGET, ["day"]) is False
 
 
+@pytest.mark.kills("partitions-can-be-seen")
 def test_one_of_another_catalog_cannot_be_looked_at(tables: IcebergTables) -> None:
     assert "expected a table of catalog other for replace='partitions'" in refusal(tables, ["day"], catalog="other")
 
 
+@pytest.mark.kills("has-partitions")
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_one_without_partitions(tables: IcebergTables, version: str) -> None:
     table = made(tables, version)
@@ -54,12 +57,14 @@ def test_one_without_partitions(tables: IcebergTables, version: str) -> None:
     assert "found that it has no partitions" in refusal(tables, ["day"])
 
 
+@pytest.mark.kills("partitions-as-asked")
 def test_one_with_other_partitions_than_the_author_says(tables: IcebergTables) -> None:
     made(tables).update_spec().add_identity("day").add_field("n", BucketTransform(4), "some").commit()
     assert "as partition_by says, found day, bucket[4](n)" in refusal(tables, ["day"])
     assert replaceable(tables, "lake", TARGET) is True
 
 
+@pytest.mark.kills("partitions-of-one-kind")
 def test_one_with_rows_of_before_its_partitioning_was_changed(tables: IcebergTables) -> None:
     table = made(tables)
     rows = pa.table({"day": pa.array([1], pa.int32()), "n": [1]})

@@ -68,6 +68,7 @@ def test_a_result_goes_into_a_table_beside_the_topologies() -> None:
         assert target(name) == parts
 
 
+@pytest.mark.kills("results-go-beside-the-topology")
 def test_a_table_of_a_topology_is_written_by_its_jobs_only() -> None:
     with cases() as case:
         for name, owner in (

@@ -248,6 +248,7 @@ def test_a_place_that_is_not_understood_is_refused(namespace: str) -> None:
         Place("lake", namespace)
 
 
+@pytest.mark.kills("names-lead-from-a-known-place")
 def test_where_spark_stands_is_understood_or_refused() -> None:
     assert names_in("lake.`my-shop`.`od``d.one`.eu_1", "SQL") == ("lake", "my-shop", "od`d.one", "eu_1")
     for said in ("", "my-shop", "`my", "a..b"):
@@ -255,6 +256,7 @@ def test_where_spark_stands_is_understood_or_refused() -> None:
             names_in(said, "view v")
 
 
+@pytest.mark.kills("names-lead-from-a-known-place")
 def test_names_in_icebergs_views_lead_to_what_they_read() -> None:
     """Spark does not say where they were made, but which tables stand in their plan."""
     reads = {("lake", "eu", "shop", "a"), ("lake", "shop", "b"), ("other", "shop", "b"), ("lake", "x", "c")}
@@ -267,6 +269,7 @@ def test_names_in_icebergs_views_lead_to_what_they_read() -> None:
             rewritten(f"SELECT * FROM {name}", place=lies)
 
 
+@pytest.mark.kills("namespace-is-known")
 def test_a_name_without_a_namespace_is_not_left_to_the_engine() -> None:
     for dialect in ("spark", "trino", "duckdb"):
         with pytest.raises(
@@ -304,6 +307,7 @@ def test_whole_names_need_no_place() -> None:
         rewritten("SELECT * FROM shop.a", place=_NobodyToAsk())
 
 
+@pytest.mark.kills("no-table-of-the-topology-is-left-out")
 def test_a_table_of_the_topology_that_the_answer_does_not_have_is_not_read() -> None:
     for sql in ("SELECT * FROM shop.a JOIN SHOP.b", "SELECT * FROM shop.b.branch_x"):
         with pytest.raises(UnpinnableError):
@@ -324,6 +328,7 @@ def test_metadata_of_tables_is_left_alone_and_reported_apart() -> None:
     assert rewritten('SELECT * FROM "a$snapshots"', "trino").about == ("shop.a.snapshots",)
 
 
+@pytest.mark.kills("no-time-travel-of-its-own", "no-other-branch")
 @pytest.mark.parametrize(
     ("dialect", "sql"),
     [
@@ -351,6 +356,7 @@ def test_time_travel_outside_of_the_topology_is_left_alone() -> None:
     assert rewritten(sql).sql == sql
 
 
+@pytest.mark.kills("names-are-in-the-text", "table-by-keyword")
 @pytest.mark.parametrize(
     ("dialect", "sql"),
     [
@@ -390,6 +396,7 @@ def test_what_cannot_be_pinned_is_refused(dialect: str, sql: str) -> None:
         rewritten(sql, dialect)
 
 
+@pytest.mark.kills("pipes-hide-no-table")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -407,6 +414,7 @@ def test_what_pipes_call_something_is_refused(sql: str) -> None:
     assert rewritten("FROM a t |> WHERE t.x = '__tmp1' |> JOIN b AS u ON true").pinned == {"shop.a": 7, "shop.b": 8}
 
 
+@pytest.mark.kills("spliced-where-the-name-is")
 def test_a_name_that_is_not_where_the_parser_says_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions are sqlglot's; a version of it that counts otherwise may not lead to another text."""
     statement = Statement.of("SELECT * FROM shop.a", "spark")
@@ -426,6 +434,7 @@ def test_the_word_table_is_no_table() -> None:
     assert rewritten("TABLE other.t", "trino").outside == ("lake.other.t",)
 
 
+@pytest.mark.kills("reads-only", "one-statement")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -461,6 +470,7 @@ def test_writes_and_what_is_no_query_are_refused(sql: str) -> None:
         rewritten(sql)
 
 
+@pytest.mark.kills("reads-only-inside")
 @pytest.mark.parametrize(
     "sql", ["SELECT * INTO c FROM a", "WITH x AS (INSERT INTO a SELECT 1 RETURNING *) FROM x", "COPY a TO 'file'"]
 )
@@ -517,6 +527,7 @@ def test_a_view_leads_to_what_it_led_to_where_it_was_made() -> None:
     assert found.outside == ("other.views.here",)
 
 
+@pytest.mark.kills("views-end")
 def test_views_that_contain_themselves_are_refused() -> None:
     with pytest.raises(UnpinnableError, match=r"lake.shop.snake -> lake.shop.tail -> lake.shop.snake"):
         rewritten("SELECT * FROM snake")

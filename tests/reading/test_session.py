@@ -66,6 +66,7 @@ def barriers_held(shop: Shop) -> list[int]:
     return [lease.barrier_id for lease in shop.deployment.meta.leases.of("shopping")]
 
 
+@pytest.mark.kills("closed-session-reads-nothing")
 def test_a_session_reads_one_barrier_whatever_is_committed_meanwhile(shop: Shop) -> None:
     bring(shop, 1)
     with consistent_session(shop.deployment, "shopping", holder="report of ada") as session:
@@ -160,6 +161,7 @@ def test_what_is_rolled_back_while_a_session_looks_is_told_as_well(shop: Shop, a
         meta.answers.resolve = resolve  # type: ignore[method-assign]
 
 
+@pytest.mark.kills("sessions-never-go-back")
 def test_going_back_for_no_reason_is_refused(shop: Shop, settings: Settings) -> None:
     """As after a backup was restored that knows less."""
     bring(shop, 1)
@@ -178,6 +180,7 @@ def _forget_the_newest_commit(settings: Settings) -> None:
         database.commit()
 
 
+@pytest.mark.kills("old-answer-is-told")
 def test_an_answer_that_is_too_old_is_an_error_and_holds_nothing(shop: Shop) -> None:
     bring(shop, 1)
     with (
@@ -264,6 +267,7 @@ def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:
             stack.close()
 
 
+@pytest.mark.kills("lost-lease-ends-reading")
 def test_the_last_look_does_not_wait_for_a_heartbeat(shop: Shop) -> None:
     bring(shop, 1)
     with ExitStack() as stack:
@@ -277,6 +281,7 @@ def test_the_last_look_does_not_wait_for_a_heartbeat(shop: Shop) -> None:
             stack.close()
 
 
+@pytest.mark.kills("reading-ends-with-a-look")
 def test_a_loss_that_no_heartbeat_noticed_is_told_at_the_end(shop: Shop) -> None:
     bring(shop, 1)
     with (
@@ -303,6 +308,7 @@ def test_a_session_outlives_its_first_lease(shop: Shop) -> None:
         assert barriers_held(shop) == [1]
 
 
+@pytest.mark.kills("silence-ends-reading")
 def test_a_metaservice_that_is_silent_ends_the_reading(
     shop: Shop, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

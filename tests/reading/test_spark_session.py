@@ -155,6 +155,7 @@ def test_what_is_not_of_the_topology_is_left_alone_and_said_once(
     plain.sql("DROP TABLE apart.shop.rates PURGE")
 
 
+@pytest.mark.kills("temporary-views-are-pinned")
 def test_a_temporary_view_over_the_topology_is_refused(first: ConsistentSession, plain: SparkSession) -> None:
     """It reads what it was made of, whatever barrier the session is at."""
     spark = first.spark(plain)
@@ -174,6 +175,7 @@ def test_a_temporary_view_over_the_topology_is_refused(first: ConsistentSession,
         plain.sql("DROP VIEW global_temp.everywhere")
 
 
+@pytest.mark.kills("plans-are-whole")
 def test_a_plan_that_is_cut_off_says_not_what_a_view_reads(first: ConsistentSession, plain: SparkSession) -> None:
     plain.table(f"apart.{PRICE}").createOrReplaceTempView("now")
     for longest in (0, 100):

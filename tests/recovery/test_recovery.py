@@ -95,6 +95,7 @@ def served(deployment: Deployment) -> int | None:
 # --- an old backup --------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("lead-before-opening", "old-backup", "journal-before-publish")
 def test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up(old: LandedShop, backups: Backups) -> None:
     landed = old
     put_back(landed, backups)
@@ -108,6 +109,7 @@ def test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up(old: Lande
     landed.check_oracle(8)
 
 
+@pytest.mark.kills("lead-before-deciding")
 def test_what_was_in_flight_at_the_backup_is_not_committed_on_top(landed: LandedShop, backups: Backups) -> None:
     landed.committed(1)
     landed.process(landed.open(2))
@@ -125,6 +127,7 @@ def test_what_was_in_flight_at_the_backup_is_not_committed_on_top(landed: Landed
     landed.check_oracle(4)
 
 
+@pytest.mark.kills("in-flight-is-given-up")
 def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backups: Backups) -> None:
     landed.committed(1)
     second, third = landed.open(2), landed.open(3)
@@ -143,6 +146,7 @@ def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backup
     landed.check_oracle(4)
 
 
+@pytest.mark.kills("recovered-numbers-are-new", "new-incarnation")
 def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Backups) -> None:
     landed = old
     fourth = landed.shop.deployment.meta.attempts.of("shopping", 4)
@@ -284,6 +288,7 @@ def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop,
 # --- what else may happen to it -------------------------------------------------------------------
 
 
+@pytest.mark.kills("lead-before-opening", "another-metaservice-leads")
 def test_two_deployments_on_one_warehouse_are_told_apart(landed: LandedShop, backups: Backups) -> None:
     """Two connections that differ in the MetaService only: of one topology's tables one can be the leader."""
     landed.committed(1, 2)
@@ -298,6 +303,7 @@ def test_two_deployments_on_one_warehouse_are_told_apart(landed: LandedShop, bac
     landed.check_oracle(3)
 
 
+@pytest.mark.kills("journal-agrees")
 def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, backups: Backups) -> None:
     """A MetaService that committed something else may not be mixed with this history."""
     landed = old
@@ -313,6 +319,7 @@ def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, bac
     assert deployment.meta.barriers.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
 
 
+@pytest.mark.kills("journal-leads-back")
 def test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is_refused(
     old: LandedShop, backups: Backups
 ) -> None:
@@ -327,6 +334,7 @@ def test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is
 
 
 # Not where the catalog went back with the MetaService: there no table tells of what came later, only the head does.
+@pytest.mark.kills("own-write-is-no-foreign-one")
 @pytest.mark.parametrize("settings", ["sqlite apart"], indirect=True)
 def test_a_head_that_lags_does_not_hide_what_was_published(old: LandedShop, backups: Backups) -> None:
     """A committer that was suspended before it wrote the head may write it last: tables say what was published."""
@@ -346,6 +354,7 @@ def test_a_head_that_lags_does_not_hide_what_was_published(old: LandedShop, back
     landed.check_oracle(7)
 
 
+@pytest.mark.kills("origin-before-leading", "origin-is-known", "recovers-by-a-journal")
 def test_without_a_journal_the_tables_still_say_that_something_is_lost(landed: LandedShop, backups: Backups) -> None:
     landed.committed(1, 2)
     for file in Path(backups.settings.warehouse, "_barrier", "shopping", "journal").iterdir():
@@ -360,6 +369,7 @@ def test_without_a_journal_the_tables_still_say_that_something_is_lost(landed: L
         recover(deployment, "shopping", actor="test", reason="test")
 
 
+@pytest.mark.kills("journal-is-there")
 def test_a_missing_entry_is_named(old: LandedShop, backups: Backups) -> None:
     landed = old
     deployment = landed.shop.deployment
@@ -384,6 +394,7 @@ def test_recovering_again_changes_nothing_that_anyone_reads(old: LandedShop, bac
     landed.check_oracle(7)
 
 
+@pytest.mark.kills("recovered-without-tags-is-expired", "recovered-leases-are-new")
 def test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone(
     landed: LandedShop, backups: Backups
 ) -> None:

@@ -181,6 +181,7 @@ def test_what_revisions_published_is_read_as_before_the_loss(world: Lossy) -> No
     goes_on(shop, 6, number=5)
 
 
+@pytest.mark.kills("recovered-revision-numbers-are-new")
 def test_a_revision_that_was_being_staged_when_all_was_lost_keeps_its_number(world: Lossy) -> None:
     shop = world.shop
     shop.days(1, 2)
@@ -237,6 +238,7 @@ def test_files_that_left_an_epoch_and_came_back_in_another(world: Lossy) -> None
 # --- an old backup --------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("old-backup-of-a-revision", "revisions-are-recovered")
 def test_a_backup_of_before_a_revision_is_noticed_and_caught_up(world: Lossy) -> None:
     shop = world.shop
     shop.days(1, 3)
@@ -280,6 +282,7 @@ def test_barriers_and_revisions_of_the_lost_time_come_back_in_their_order(world:
     assert shop.at() == shop.mains() == shop.expected(6)
 
 
+@pytest.mark.kills("staging-is-given-up")
 def test_a_revision_that_was_being_staged_at_the_backup_is_given_up(world: Lossy) -> None:
     shop = world.shop
     shop.days(1, 3)
@@ -320,6 +323,7 @@ def test_a_revision_that_was_decided_at_the_backup_is_published(world: Lossy, jo
 # --- decided, and not published -------------------------------------------------------------------
 
 
+@pytest.mark.kills("decided-revision-is-published")
 def test_a_decision_that_was_not_published_is_rolled_forward(world: Lossy) -> None:
     shop = world.shop
     shop.days(1, 3)
@@ -374,6 +378,7 @@ def test_tables_that_were_swapped_one_by_one_are_rolled_forward_whenever_that_di
 # --- what else may happen to it -------------------------------------------------------------------
 
 
+@pytest.mark.kills("origins-revision-is-known")
 @apart
 def test_a_head_that_lags_does_not_hide_a_revision(world: Lossy) -> None:
     shop = world.shop
@@ -392,6 +397,7 @@ def test_a_head_that_lags_does_not_hide_a_revision(world: Lossy) -> None:
     assert seen(shop) == before
 
 
+@pytest.mark.kills("journal-leads-back-to-the-revision")
 def test_a_stranger_with_a_revision_of_its_own_is_refused(world: Lossy) -> None:
     """This MetaService has published revision 1, and the journal's revision 2 follows upon none."""
     shop = world.shop

@@ -100,6 +100,7 @@ def test_a_table_that_nobody_writes_and_a_job_that_is_not_there(embedded: Revise
         embedded.begin(1, changed=["nobody"])
 
 
+@pytest.mark.kills("gone-is-not-empty")
 def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
     for file in embedded.shop.landing.rglob("*.parquet"):
@@ -110,6 +111,7 @@ def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedSh
     assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
 
 
+@pytest.mark.kills("source-is-still-held")
 def test_a_table_outside_that_has_expired_what_an_epoch_read(embedded: RevisedShop) -> None:
     outside = embedded.deployment.tables.load(embedded.shop.outside)
     embedded.days(1, 1)

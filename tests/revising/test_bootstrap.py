@@ -177,6 +177,7 @@ def test_history_without_a_row_and_one_that_is_empty_at_first(shop: RevisedShop)
     assert shop.at() == shop.mains() == shop.expected(3)
 
 
+@pytest.mark.kills("history-into-empty-tables")
 def test_a_table_that_was_emptied(embedded: RevisedShop) -> None:
     table = embedded.deployment.tables.load(PRICES)
     table.append(pa.table({"id": [1], "price": [1]}))
@@ -207,6 +208,7 @@ def test_a_foreign_write_to_a_table_that_joins_is_noticed(embedded: RevisedShop)
 # --- what is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("joins-alone")
 def test_what_is_asked_for_beside_it(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
     declare(embedded)
@@ -218,6 +220,7 @@ def test_what_is_asked_for_beside_it(embedded: RevisedShop) -> None:
     refused(embedded, "max_replay_barriers", max_replay_barriers=1)
 
 
+@pytest.mark.kills("joins-with-what-it-reads")
 def test_what_another_one_has_yet_to_compute(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
     declare(embedded, outlets=("shop.receipts_priced",))
@@ -227,6 +230,7 @@ def test_what_another_one_has_yet_to_compute(embedded: RevisedShop) -> None:
     refused(embedded, "all that job dear reads, found that price wait .*; name them too: --job price", changed=["dear"])
 
 
+@pytest.mark.kills("history-of-what-is-there")
 def test_a_source_that_has_no_history(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
     tills = ExternalSource("tills", "files", {})
@@ -235,6 +239,7 @@ def test_a_source_that_has_no_history(embedded: RevisedShop) -> None:
     refused(embedded, r"barrier 1 .* has all that price read, found that it lacks tills; begin later", 1)
 
 
+@pytest.mark.kills("history-from-the-sources-beginning")
 def test_a_shared_source_is_read_from_its_first_cut_on(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
     (purchases,) = next(job for job in embedded.shop.fragment.jobs if job.name == "load").externals

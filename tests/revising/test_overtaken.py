@@ -53,6 +53,7 @@ def check(shop: RevisedShop, day: int) -> None:
     assert shop.at() == shop.mains() == shop.expected(day)
 
 
+@pytest.mark.kills("decided-by-another")
 def test_by_another_publisher(shop: RevisedShop) -> None:
     revision = staged(shop)
     with overtaken(swapping, lambda: shop.publish(revision)):
@@ -60,6 +61,7 @@ def test_by_another_publisher(shop: RevisedShop) -> None:
     check(shop, 2)
 
 
+@pytest.mark.kills("decided-by-another")
 def test_by_another_decision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever decided died before the publish: this one goes on."""
     revision = staged(shop)
@@ -77,6 +79,7 @@ def test_by_another_decision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch)
     check(shop, 2)
 
 
+@pytest.mark.kills("committed-by-another")
 def test_by_a_commit(shop: RevisedShop) -> None:
     revision = staged(shop, 2, 1)
     with overtaken(swapping, lambda: shop.day(3, ["commit"])):
@@ -99,6 +102,7 @@ def test_by_a_commit_after_the_look(embedded: RevisedShop, monkeypatch: pytest.M
     check(embedded, 3)
 
 
+@pytest.mark.kills("looks-run-out")
 def test_by_one_commit_after_another(embedded: RevisedShop) -> None:
     revision = staged(embedded, 2, 3)
     commits = [lambda day=day: embedded.day(day, ["commit"]) for day in (3, 4, 5)]
@@ -117,6 +121,7 @@ def test_by_who_opens(embedded: RevisedShop) -> None:
     assert "was opened since" in missing.reason
 
 
+@pytest.mark.kills("committed-by-another")
 def test_by_a_stranger(embedded: RevisedShop) -> None:
     revision = staged(embedded)
     iceberg = embedded.deployment.tables.load(embedded.shop.table("prices"))
@@ -126,6 +131,7 @@ def test_by_a_stranger(embedded: RevisedShop) -> None:
     assert embedded.deployment.meta.revisions.get(embedded.shop.name, 1).state is RevisionState.STAGING
 
 
+@pytest.mark.kills("last-look")
 def test_what_would_stop_a_decided_one_is_said_before(embedded: RevisedShop) -> None:
     revision = staged(embedded)
     iceberg = embedded.deployment.tables.load(embedded.shop.table("prices"))
@@ -140,6 +146,7 @@ def test_what_would_stop_a_decided_one_is_said_before(embedded: RevisedShop) -> 
     check(embedded, 2)
 
 
+@pytest.mark.kills("revised-by-another")
 def test_a_commit_by_a_revision(shop: RevisedShop) -> None:
     revision = staged(shop, 2, 1)
     with overtaken(committing, lambda: shop.publish(revision)):
@@ -157,6 +164,7 @@ def test_a_clear_at_an_open_barrier_after_the_swap(embedded: RevisedShop) -> Non
         check(embedded, day)
 
 
+@pytest.mark.kills("committed-by-another")
 def test_by_a_commit_that_dies_half_way(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two databases, the tables are published then, and the barrier is not COMMIT yet."""
     revision = staged(shop, 2, 1)

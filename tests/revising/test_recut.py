@@ -180,6 +180,7 @@ def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
     }
 
 
+@pytest.mark.kills("source-is-read", "recut-one-by-one", "recut-is-read", "positions-are-not-cut-anew")
 def test_only_what_is_read_from_files_is_cut_anew(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
     outlets = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))

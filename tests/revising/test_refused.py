@@ -33,6 +33,7 @@ def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wante
     assert shop.deployment.meta.revisions.newest(shop.shop.name, 1) == []
 
 
+@pytest.mark.kills("range-in-history", "days-are-named")
 def test_days_have_to_be_named_and_in_history(history: RevisedShop) -> None:
     refused(history, "expected days within its history", 9)
     refused(history, "expected days within its history", date(2041, 1, 1))
@@ -53,16 +54,19 @@ def test_what_is_too_long_is_counted_to_the_head(history: RevisedShop) -> None:
     assert [each.barrier_id for each in plan.barriers] == [1, 2, 3, 4]
 
 
+@pytest.mark.kills("something-to-correct")
 def test_there_has_to_be_something_to_correct(embedded: RevisedShop) -> None:
     embedded.day(1, ["open"])
     refused(embedded, "expected a barrier that is COMMIT, found none", 1)
 
 
+@pytest.mark.kills("written-table-is-corrected", "corrections-are-replayed")
 def test_corrections_are_of_tables_and_barriers_that_are_replayed(history: RevisedShop) -> None:
     refused(history, "found shop.nothing; correct the name", 2, corrections=(TableCorrection(2, "shop.nothing", {}),))
     refused(history, "found one at barrier 1", 2, corrections=(TableCorrection(1, "shop.shopping", {}),))
 
 
+@pytest.mark.kills("expired-is-not-built-on", "expired-is-not-revised")
 def test_what_has_expired_is_neither_revised_nor_built_on(history: RevisedShop) -> None:
     history.deployment.meta.expiry.expire(history.shop.name, [1], "test")
     refused(history, r"barrier 1 .* has expired; begin with barrier 3", 1)
@@ -70,6 +74,7 @@ def test_what_has_expired_is_neither_revised_nor_built_on(history: RevisedShop) 
     assert history.begin(2, changed=["price"], mode=RevisionMode.FULL).predecessor == 1
 
 
+@pytest.mark.kills("input-is-there")
 def test_input_has_to_be_there(history: RevisedShop) -> None:
     pq.write_table(pa.table({"id": ["x"]}), history.shop.landing / "date=2040-01-03" / "part.parquet")
     refused(history, "expected its source purchases to still hold the epoch of barrier 2", 2)
@@ -78,6 +83,7 @@ def test_input_has_to_be_there(history: RevisedShop) -> None:
     assert ("load", "reused") in [(each.job, each.kind) for each in plan.inputs]
 
 
+@pytest.mark.kills("replay-catches-up")
 def test_replay_has_to_catch_up(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
     slow = "UPDATE barrier_barrier SET opened_at = '2000-01-01 00:00:00.000000' WHERE barrier_id > 0"
@@ -86,6 +92,7 @@ def test_replay_has_to_catch_up(embedded: RevisedShop) -> None:
     assert plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, accept_pause=True)).notes
 
 
+@pytest.mark.kills("lead-before-deciding", "journal-before-publish")
 def test_a_metaservice_that_has_lost_a_revision_decides_nothing(history: RevisedShop) -> None:
     deployment, name = history.deployment, history.shop.name
     revision = history.begin(2)

@@ -37,6 +37,7 @@ def midnight_after(day: int) -> Any:
     return FIRST_DAY + timedelta(days=day)
 
 
+@pytest.mark.kills("day-of-the-revision")
 def test_a_run_of_a_day_that_is_not_in_the_revision_is_refused(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
     revision = embedded.begin(2)
@@ -48,6 +49,7 @@ def test_a_run_of_a_day_that_is_not_in_the_revision_is_refused(embedded: Revised
     assert (found.barrier_id, found.line) == (4, revision.revision)
 
 
+@pytest.mark.kills("dag-of-the-revision")
 def test_a_run_of_a_dag_that_has_no_part_in_it_is_refused(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
     revision = embedded.begin(2)
@@ -67,6 +69,7 @@ def test_the_runs_that_computed_a_barrier_are_those_to_be_woken(embedded: Revise
     assert (following.barrier_id, following.line) == (3, 0)
 
 
+@pytest.mark.kills("baseline-is-not-cleared")
 def test_rows_of_before_a_job_joined_are_not_cleared(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
     there = next(row for row in embedded.deployment.meta.barriers.progress("shop", 1) if row.table == "shop.shopping")
@@ -83,6 +86,7 @@ def correction(embedded: RevisedShop, barrier_id: int, table: str) -> TableCorre
     )
 
 
+@pytest.mark.kills("stands-in-for-a-whole-job")
 def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
     deployment, name = embedded.deployment, embedded.shop.name
@@ -109,6 +113,7 @@ def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop)
     )
 
 
+@pytest.mark.kills("corrections-are-whole")
 def test_a_correction_of_half_a_job_is_refused(embedded: RevisedShop) -> None:
     """What the error advises is a plan."""
     embedded.days(1, 2)

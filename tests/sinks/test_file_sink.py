@@ -213,6 +213,7 @@ def test_columns_that_changes_need(tmp_path: Path) -> None:
         channel.validate({"shop.t": pa.schema([("name", pa.string())])})
 
 
+@pytest.mark.kills("nothing-lost-in-json")
 @pytest.mark.parametrize("deep", [False, True])
 def test_json_has_no_nan(tmp_path: Path, deep: bool) -> None:
     """The row is named, and the barrier is delivered once it is corrected."""
@@ -300,6 +301,7 @@ def test_files_that_readers_take_away_do_not_come_back(place: LocalFiles, tmp_pa
     assert (tmp_path / "out" / "prices" / "b00000007.r00001").exists()
 
 
+@pytest.mark.kills("ledger-is-there")
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
@@ -324,6 +326,7 @@ def test_a_ledger_that_is_lost_is_no_beginning(place: LocalFiles, tmp_path: Path
     check(place, CHANGES, Rows.CHANGES)
 
 
+@pytest.mark.kills("no-data-ahead-of-ledger")
 def test_a_ledger_that_was_restored_from_yesterday_is_told(place: LocalFiles, tmp_path: Path) -> None:
     deliver_steps(place, CHANGES[:1])
     shutil.copytree(tmp_path / "out" / "_barrier", tmp_path / "yesterday")
@@ -335,6 +338,7 @@ def test_a_ledger_that_was_restored_from_yesterday_is_told(place: LocalFiles, tm
     check(place, CHANGES[:2], Rows.CHANGES)
 
 
+@pytest.mark.kills("no-data-without-ledger")
 def test_data_without_a_ledger_is_nobodys_to_go_on_with(place: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "out" / "amounts" / "b00000001.r00000").mkdir(parents=True)
     with pytest.raises(LedgerError, match=r"expected no barriers, .* found .*/amounts/b00000001\.r00000"):
@@ -411,6 +415,7 @@ def test_a_folder_that_somebody_made_in_the_way_is_left_alone(place: LocalFiles,
     assert not (tmp_path / "out" / "prices" / "b00000004.r00000").exists()
 
 
+@pytest.mark.kills("no-data-ahead-of-ledger")
 def test_a_folder_that_somebody_makes_meanwhile_is_left_alone(
     place: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +483,7 @@ def test_a_ledger_of_a_hundred_thousand_barriers_costs_what_one_of_ten_does(
     assert max(listed) <= 101
 
 
+@pytest.mark.kills("one-token")
 def test_of_many_who_open_at_once_one_can_deliver(place: LocalFiles) -> None:
     deliver_steps(place, CHANGES[:1])
     after = CHANGES[0].position

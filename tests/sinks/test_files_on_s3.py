@@ -192,6 +192,7 @@ def test_a_sink_is_the_same_after_it_was_stored(place: Objects) -> None:
 # --- many deliverers, and a reader ----------------------------------------------------------------
 
 
+@pytest.mark.kills("next-manifest-is-mine")
 def test_of_two_who_deliver_the_same_one_does(place: Objects) -> None:
     deliver_steps(place, CHANGES[:1])
     after = CHANGES[0].position
@@ -264,6 +265,7 @@ def test_who_follows_the_manifests_never_sees_half_a_barrier(behind: Callable[[]
 # --- the ledger -----------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("no-files-ahead-of-manifests")
 @pytest.mark.parametrize("kept", [0, 2], ids=["all of them", "those since yesterday"])
 def test_manifests_that_are_lost_are_told(place: Objects, kept: int) -> None:
     """No later barrier comes on top of what nobody knows of any more, and nothing is swept."""

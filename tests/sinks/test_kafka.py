@@ -254,6 +254,7 @@ def _appended(channel: Channel, barrier: int, prices: list[Any], after: Position
     return step.position
 
 
+@pytest.mark.kills("row-fits-topic")
 def test_rows_of_a_megabyte_and_more(kafka: Kafka) -> None:
     """The client's own limit is a million bytes. A row that a topic does not take is named, and holds up no reader."""
     place = Topics.make(kafka, max_message_bytes=str(3 * 1024**2))

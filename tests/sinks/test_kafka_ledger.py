@@ -60,6 +60,7 @@ def _opened(place: Topics, remedy: Remedy | None = None) -> Position | None:
         return channel.open(deliverer(), remedy).position
 
 
+@pytest.mark.kills("topics-fence-deliverers")
 def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
     prepared(place, 1)
     with place.channel() as first, place.channel() as second:
@@ -156,6 +157,7 @@ def test_a_topic_is_fed_by_one_sink(kafka: Kafka, place: Topics) -> None:
         assert channel.open(deliverer()).position == CHANGES[1].position
 
 
+@pytest.mark.kills("earlier-declaration-is-fenced")
 def test_a_deliverer_of_an_earlier_declaration_is_fenced(place: Topics) -> None:
     """With one topic more the sink has another transactional id."""
     deliver_some(place, CHANGES[:1], [AMOUNTS])
@@ -221,6 +223,7 @@ def _foreign_transaction(place: Topics, topic: str) -> Producer:
     return producer
 
 
+@pytest.mark.kills("read-to-the-high-watermark")
 def test_an_open_transaction_of_others_does_not_hide_our_newest_record(
     place: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_many_records_of_a_ledger_are_told(
     assert f"expected that the ledger {place.ledger} keeps few records" in caplog.text
 
 
+@pytest.mark.kills("records-after-what-was-delivered")
 def test_what_does_not_follow_is_refused(place: Topics) -> None:
     prepared(place)
     with place.channel() as channel:

@@ -31,6 +31,7 @@ def test_by_mtime_an_epoch_takes_what_was_written_up_to_its_timestamp(tmp_path: 
     assert barriers.cut(day(3)).items == ()
 
 
+@pytest.mark.kills("used-files-are-left-out")
 def test_a_late_file_goes_into_the_current_epoch_and_is_counted(tmp_path: Path) -> None:
     barriers = Cutter(csv_files(tmp_path))
     land(tmp_path / "a.csv", "1,1\n", day(0.5))
@@ -115,6 +116,7 @@ def test_hidden_and_unfinished_files_are_left_out(tmp_path: Path) -> None:
     assert Cutter(csv_files(tmp_path)).cut(day(1)).items == ("good.csv",)
 
 
+@pytest.mark.kills("folder-is-there")
 def test_a_folder_that_is_not_there_is_not_an_empty_epoch(tmp_path: Path) -> None:
     with pytest.raises(SourceDataError, match="expected a folder, found nothing; make the folder"):
         Cutter(csv_files(tmp_path / "unmounted")).cut(day(1))
@@ -195,6 +197,7 @@ def test_a_file_without_a_date_is_not_lost(tmp_path: Path) -> None:
         source.check(cut)
 
 
+@pytest.mark.kills("files-as-they-were-cut")
 def test_a_file_changed_or_gone_after_the_cut_is_named(tmp_path: Path) -> None:
     source = csv_files(tmp_path)
     changed = land(tmp_path / "changed.csv", "1,1\n", day(0.5))

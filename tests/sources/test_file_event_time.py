@@ -148,6 +148,7 @@ def test_the_watermark_gates_the_timestamp(tmp_path: Path) -> None:
     assert barriers.waits(day(2)).watermark == day(1)
 
 
+@pytest.mark.kills("the-future-ends-no-epoch")
 @pytest.mark.parametrize("form", ["parquet", "without statistics", "csv", "json"])
 def test_a_wrong_clock_opens_no_barrier(tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture) -> None:
     def land_them(name: str, *times: float) -> None:

@@ -115,6 +115,7 @@ def test_records_that_are_held_over_go_along(tmp_path: Path) -> None:
     assert read == Counter([0, 1, 2, 3])
 
 
+@pytest.mark.kills("held-over-stays")
 def test_what_later_epochs_read_too_is_not_taken_from_under_them(tmp_path: Path) -> None:
     barriers = Cutter(by_event_time(tmp_path))
     land_events(tmp_path / "both.parquet", [day(0.2), day(1.2)])

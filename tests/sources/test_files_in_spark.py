@@ -226,6 +226,7 @@ def test_errors_about_something_else_are_left_alone() -> None:
     assert source_error(ValueError("no such table"), ["/in"]) is None
 
 
+@pytest.mark.kills("own-files-are-no-sources")
 def test_of_files_that_no_source_reads_nothing_is_said() -> None:
     said = ValueError(
         "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/t/a.parquet.  SQLSTATE"

@@ -153,6 +153,7 @@ def test_a_missing_table_is_named(tables: IcebergTables) -> None:
 # --- held while it is needed ----------------------------------------------------------------------
 
 
+@pytest.mark.kills("source-is-pinned")
 def test_the_owners_may_expire_snapshots_and_the_epoch_stays(spark: SparkSession, tables: IcebergTables) -> None:
     table = Outside(spark, tables, "id INT")
     barriers = Cutter(IcebergTable(table.name), tables)
@@ -277,6 +278,7 @@ def test_a_wrong_clock_opens_no_barrier(
     assert ids(barriers, spark, barriers.cut(day(300), now=day(300))) == [3]
 
 
+@pytest.mark.kills("event-time-is-a-timestamp", "bounds-of-event-times")
 def test_event_times_that_are_not_to_be_had_are_an_error(spark: SparkSession, tables: IcebergTables) -> None:
     table = Outside(spark, tables, "id INT, at TIMESTAMP")
     spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ('write.metadata.metrics.column.at' = 'none')")

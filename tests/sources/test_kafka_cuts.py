@@ -66,6 +66,7 @@ def test_each_cut_begins_where_the_last_one_ended(kafka: Broker) -> None:
     assert barriers.cut(day(3)) == cut
 
 
+@pytest.mark.kills("up-to-the-last-stable-offset")
 def test_an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets(kafka: Broker) -> None:
     topic = kafka.topic()
     barriers = Cutter(source(kafka, topic))
@@ -148,6 +149,7 @@ def _anew(kafka: Broker, topic: str) -> None:
     send(kafka, topic, *[0] * 7)
 
 
+@pytest.mark.kills("no-offsets-are-skipped", "offsets-as-they-were-cut")
 @pytest.mark.parametrize(
     ("lose", "said", "begin"),
     [
@@ -232,6 +234,7 @@ def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytes
         source(own_kafka, topic).check(whole)
 
 
+@pytest.mark.kills("compacted-is-not-read-again")
 def test_a_revision_reads_no_topic_that_is_compacted(kafka: Broker) -> None:
     topic = kafka.topic(cleanup_policy="compact,delete")
     kafka.send(topic, {"key": b"k", "value": b"v"})
@@ -291,6 +294,7 @@ def test_what_cannot_be_entered_says_why(kafka: Broker) -> None:
     entered(kafka.user_credentials).look(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.kills("positions-are-not-cut-anew")
 def test_it_is_not_cut_anew(kafka: Broker) -> None:
     with pytest.raises(RevisionRefusedError, match="the next cut begins at the offset"):
         source(kafka, "any").recut([], set)

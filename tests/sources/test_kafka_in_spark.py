@@ -66,6 +66,7 @@ def test_each_record_is_in_one_epoch(kafka: Broker, session: SparkSession) -> No
     assert values(session, source, source.whole(cuts)) == sent
 
 
+@pytest.mark.kills("committed-records-only")
 def test_of_transactions_what_was_committed(kafka: Broker, session: SparkSession) -> None:
     """Also where an epoch holds aborted records alone, ends on a mark, or begins with one."""
     topic = kafka.topic()

@@ -125,6 +125,7 @@ def test_any_clock_is_told(kafka: Broker) -> None:
     assert (left[0] > 1000 * 365 * 24 * HOUR, left[1]) == (True, -2 * HOUR)
 
 
+@pytest.mark.kills("lag-of-the-same-topic")
 def test_what_is_gone_is_counted_and_another_topic_is_told(kafka: Broker) -> None:
     topic = kafka.topic(**KEPT)
     barriers = Cutter(entered(kafka, topic))

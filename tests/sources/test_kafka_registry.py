@@ -154,6 +154,7 @@ def test_with_a_login(registry: Registry) -> None:
             assert PASSWORD not in str(refused.value)
 
 
+@pytest.mark.kills("schemas-of-a-subject", "schemas-that-can-be-read")
 def test_what_a_registry_has_not(registry: Registry) -> None:
     name = str(uuid4())
     registry.register(f"{name}-proto", 'syntax = "proto3"; message A { string a = 1; }', "PROTOBUF")

@@ -103,6 +103,7 @@ def test_what_to_ignore_is_declared_and_older_declarations_are_as_they_were(tmp_
             csv_files(tmp_path, ignore=ignore)
 
 
+@pytest.mark.kills("spark-reads-the-file")
 def test_a_file_of_its_own_that_spark_would_pass_over(tmp_path: Path) -> None:
     file = land(tmp_path / "_shopping.csv", "1\n")
     with pytest.raises(SourceDataError, match="expected a file name that Spark reads, found one"):

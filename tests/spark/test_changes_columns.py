@@ -157,6 +157,7 @@ def test_a_pattern_in_a_path_matches_nothing_else(spark: SparkSession) -> None:
     assert read_files(frame) == names(table.files(end) - table.files(start))
 
 
+@pytest.mark.kills("reserved-columns")
 def test_reserved_column_names_are_refused(spark: SparkSession) -> None:
     table = History(spark, "columns", "id INT, _weight INT")
     head = table.do("INSERT INTO {t} VALUES (1, 1)")

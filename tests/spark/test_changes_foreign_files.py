@@ -59,6 +59,7 @@ def test_added_files_that_are_rewritten(spark: SparkSession, tmp_path: Path) -> 
     table.check(merged, table.do("DELETE FROM {t} WHERE id = 13"), renamed={"v": "w"})
 
 
+@pytest.mark.kills("files-have-field-ids")
 def test_added_files_with_rows_that_are_deleted_by_position(spark: SparkSession, tmp_path: Path) -> None:
     """Iceberg's scans cannot tell these, and by path Spark would find no column."""
     table = History(spark, "foreign_files", COLUMNS, "PARTITIONED BY (p)", **modes(MOR))
@@ -96,6 +97,7 @@ def test_files_with_field_ids_and_without_the_column_of_their_partition(spark: S
     assert table.check(start, deleted).count() == 7
 
 
+@pytest.mark.kills("partition-values-of-columns")
 def test_a_partition_by_a_field_within_a_column(spark: SparkSession) -> None:
     settings = {**modes(MOR), "write.metadata.metrics.default": "none"}  # so that no file is known to hold it
     table = History(spark, "foreign_files", "id INT, s STRUCT<p: STRING>", "PARTITIONED BY (s.p)", **settings)
@@ -106,6 +108,7 @@ def test_a_partition_by_a_field_within_a_column(spark: SparkSession) -> None:
         table.changes(end, table.do("DELETE FROM {t} WHERE id = 1"))
 
 
+@pytest.mark.kills("only-parquet", "scans-give-columns-of-now", "scans-know-no-deletes")
 def test_files_other_than_parquet(spark: SparkSession) -> None:
     table = History(spark, "foreign_files", "id BIGINT, v INT", **modes(COW), **{"write.format.default": "orc"})
     first = table.do("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 1 FROM range(4)")
@@ -127,6 +130,7 @@ def test_files_other_than_parquet(spark: SparkSession) -> None:
         table.changes(first, second)
 
 
+@pytest.mark.kills("types-spark-can-read")
 def test_columns_of_a_type_that_spark_cannot_read_from_a_file(spark: SparkSession) -> None:
     table = History(spark, "foreign_files", "id BIGINT, v VARIANT", format_version="3", **modes(COW))
     start = table.do("INSERT INTO {t} SELECT 1, parse_json('1')")
@@ -150,6 +154,7 @@ def test_a_column_that_older_files_have_by_default(spark: SparkSession) -> None:
         table.changes(second, table.do("DELETE FROM {t} WHERE id = 2"))
 
 
+@pytest.mark.kills("types-only-widen")
 def test_a_table_that_was_replaced_by_one_of_another_type(spark: SparkSession) -> None:
     """Spark by itself would read the days of dates as they lie there."""
     table = History(spark, "foreign_files", "id BIGINT, v DATE")

@@ -23,6 +23,7 @@ from tests.support.history import CATALOG, COLUMNS, MOR, REWRITE_ALL, History, i
 from tests.support.spark import SparkServer
 
 
+@pytest.mark.kills("no-equality-deletes")
 def test_equality_deletes(spark: SparkSession, spark_server: SparkServer) -> None:
     table = History(spark, "refused", "id BIGINT", format_version="2", **modes(MOR))
     start = table.do("INSERT INTO {t} VALUES (1), (2), (3)")
@@ -39,6 +40,7 @@ def test_equality_deletes(spark: SparkSession, spark_server: SparkServer) -> Non
     table.check(None, appended)
 
 
+@pytest.mark.kills("same-files-by-path", "each-file-once")
 def test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice(
     spark: SparkSession, spark_server: SparkServer
 ) -> None:
@@ -65,6 +67,7 @@ def test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice(
             table.changes(end, between)
 
 
+@pytest.mark.kills("columns-with-initial-default")
 def test_columns_that_older_files_have_by_default() -> None:
     """Read by path; see test_changes_foreign_files for what Iceberg's own scans make of them."""
     nested = {"type": "struct", "fields": [{"id": 2, "name": "d", "type": "int", "initial-default": 5}]}
@@ -74,6 +77,7 @@ def test_columns_that_older_files_have_by_default() -> None:
         parquet_schema("t", [{"id": 1, "name": "s", "type": nested}])
 
 
+@pytest.mark.kills("snapshot-to-read-is-there", "changes-have-an-end")
 def test_snapshots_and_tables_that_are_not_there(spark: SparkSession) -> None:
     table = History(spark, "refused", "id BIGINT")
     start = table.do("INSERT INTO {t} VALUES (1)")
@@ -107,6 +111,7 @@ def test_appends_are_the_appended_rows(spark: SparkSession) -> None:
     assert sorted(row.id for row in appends(spark, table.name, None, third).collect()) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.kills("appends-know-their-chain", "appends-only")
 @pytest.mark.parametrize(
     ("statement", "operation"),
     [("UPDATE {t} SET v = 0 WHERE id = 1", "overwrite"), ("DELETE FROM {t} WHERE id = 1", "delete")],
@@ -124,6 +129,7 @@ def test_appends_refuse_updates_and_deletes(spark: SparkSession, statement: str,
     assert appends(spark, table.name, culprit, end).count() == 1
 
 
+@pytest.mark.kills("appends-know-their-chain", "appends-only")
 def test_appends_refuse_what_they_cannot_know(spark: SparkSession) -> None:
     table = History(spark, "refused", COLUMNS, format_version="2")
     start = table.do(insert(0, 3))

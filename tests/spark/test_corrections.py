@@ -154,6 +154,7 @@ def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, run: Run,
         run(begin(barriers, base, unnamed))
 
 
+@pytest.mark.kills("replacement-has-files")
 def test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away(
     spark: SparkSession, run: Run, tmp_path: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_of_equal_rows_as_many_are_deleted_as_went(run: Run, barriers: Barriers)
     assert staged(barriers, record) == expected
 
 
+@pytest.mark.kills("reused-rows-have-no-defaults")
 def test_rows_of_before_a_column_that_older_rows_have_by_default(run: Run, newest: Barriers) -> None:
     """Appended again they would have NULL in it."""
     newest.spark.sql(f"ALTER TABLE {CATALOG}.{T} ADD COLUMN shop STRING")
@@ -247,6 +249,7 @@ def test_several_corrections_of_one_table_run_one_after_the_other(run: Run, newe
     assert staged(newest, record) == Counter({row(4, "4"): 1})
 
 
+@pytest.mark.kills("reused-deletes-are-exact")
 def test_a_row_that_went_and_is_not_there_as_it_was(run: Run, newest: Barriers) -> None:
     newest.write(3, T, "UPDATE {t} SET bought = DATE '2017-02-02' WHERE id = 4")
     start, end = newest.at[2][T], newest.at[3][T]

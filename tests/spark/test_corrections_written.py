@@ -20,6 +20,7 @@ from airflow_barrier.spark.corrections import (
 T, USERS = "shop.corrected", "shop.corrected_users"
 
 
+@pytest.mark.kills("corrects-its-table")
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -56,6 +57,7 @@ def test_a_kind_of_another_version() -> None:
         from_json({"kind": "drop", "table": T})
 
 
+@pytest.mark.kills("replacement-has-the-columns")
 def test_rows_that_replace_an_epoch_have_the_columns_of_the_table() -> None:
     _require_same_columns(T, ["id", "price"], ["PRICE", "id"], "/x")
     for found, message in [

@@ -91,6 +91,7 @@ def plain(kind: pa.DataType) -> str:
     return re.sub(r"large_| \('\w+'\)", "", str(kind)).replace("element: ", "item: ")
 
 
+@pytest.mark.kills("whole-tables-have-their-key")
 def test_two_rows_of_one_key_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     table = History(spark, "delivering", COLUMNS)
     first = table.do("INSERT INTO {t} VALUES (1, 1, 'a'), (2, 2, 'b')")

@@ -54,6 +54,7 @@ SPEC = EpochSpec(
 PREPARED = {OUTLET: 20, EMPTY: 30}
 
 
+@pytest.mark.kills("driver-starts-on-untouched-branch")
 def test_a_driver_does_not_start_on_top_of_an_earlier_ones_half() -> None:
     roots = frozenset({EMPTY})
     _check_untouched(SPEC, PREPARED, roots)
@@ -63,6 +64,7 @@ def test_a_driver_does_not_start_on_top_of_an_earlier_ones_half() -> None:
             _check_untouched(SPEC, heads, found)
 
 
+@pytest.mark.kills("changed-outlet", "driver-silent-outlet")
 def test_each_outlet_is_written_or_called_unchanged_and_not_both() -> None:
     after = {**PREPARED, OUTLET: 21}
     assert _staged(SPEC, PREPARED, after, frozenset({EMPTY})) == {
@@ -75,6 +77,7 @@ def test_each_outlet_is_written_or_called_unchanged_and_not_both() -> None:
         _staged(SPEC, PREPARED, after, frozenset({OUTLET, EMPTY}))
 
 
+@pytest.mark.kills("undeclared-inlet", "undeclared-outlet", "undeclared-external")
 def test_a_job_touches_what_it_declares_and_nothing_else() -> None:
     epoch = Epoch(None, SPEC)  # type: ignore[arg-type]  # refused before Spark is asked for anything
     for read in (epoch.appends, epoch.changes, epoch.read, epoch.previous):
@@ -87,6 +90,7 @@ def test_a_job_touches_what_it_declares_and_nothing_else() -> None:
         epoch.source("files")
 
 
+@pytest.mark.kills("spec-digest")
 def test_a_spec_that_was_changed_on_the_way_is_refused() -> None:
     text = SPEC.dumps()
     assert EpochSpec.loads(text, digest_of(text)) == SPEC
@@ -107,6 +111,7 @@ def test_what_enters_a_source_is_read_by_file_and_key_together() -> None:
     assert re.search("(?i)secret|password|token|access[.]?key", SPEC_KEY)
 
 
+@pytest.mark.kills("spec-version")
 def test_a_spec_of_another_version_is_refused() -> None:
     with pytest.raises(SpecError, match="expected version 3, found 1"):
         EpochSpec.loads(SPEC.dumps().replace('"version": 3', '"version": 1'))
@@ -135,6 +140,7 @@ def driver(jvm: Any, **conf: str) -> Any:
     )
 
 
+@pytest.mark.kills("closed-once")
 def test_of_two_drivers_of_one_attempt_one_closes_it(jvm: Any, tmp_path: Path) -> None:
     record = tmp_path / "a7.closed.json"
     _write_new(driver(jvm), record.as_uri(), "first")
@@ -143,6 +149,7 @@ def test_of_two_drivers_of_one_attempt_one_closes_it(jvm: Any, tmp_path: Path) -
     assert record.read_text() == "first"
 
 
+@pytest.mark.kills("opened-once")
 def test_of_two_drivers_of_one_attempt_one_opens_it(jvm: Any, tmp_path: Path) -> None:
     record = tmp_path / "a7.closed.json"
     _open_record(driver(jvm), record.as_uri())
@@ -163,6 +170,7 @@ def test_a_job_that_is_none_of_epochs_can_ask_for_its_epoch(jvm: Any, tmp_path: 
         current_epoch(SimpleNamespace())  # type: ignore[arg-type]
 
 
+@pytest.mark.kills("spec-is-named", "spec-is-there")
 def test_a_driver_without_its_own_spec_does_nothing(jvm: Any, tmp_path: Path) -> None:
     spec = tmp_path / "a7.spec.json"
     spec.write_text(SPEC.dumps())
@@ -176,6 +184,7 @@ def test_a_driver_without_its_own_spec_does_nothing(jvm: Any, tmp_path: Path) ->
         read_spec(driver(jvm, **conf))
 
 
+@pytest.mark.kills("spec-has-sql")
 def test_the_sql_application_does_nothing_without_a_statement() -> None:
     with pytest.raises(SpecError, match="expected an SQL statement, found none"):
         _sql_of(SPEC)

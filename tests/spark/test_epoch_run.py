@@ -217,6 +217,7 @@ def test_writing_to_an_outlet_that_was_called_unchanged_fails(session: SparkSess
         run(session, barriers, 1, both)
 
 
+@pytest.mark.kills("driver-starts-on-untouched-branch")
 def test_an_attempt_does_not_run_on_top_of_its_own_half(session: SparkSession, barriers: Barriers) -> None:
     """A cluster manager that starts a failed driver again would write everything twice."""
 
@@ -235,6 +236,7 @@ def test_an_attempt_does_not_run_on_top_of_its_own_half(session: SparkSession, b
     assert [row for row in barriers.rows(AMOUNT) if row[2]] == recomputed_amount(barriers)
 
 
+@pytest.mark.kills("driver-finds-its-branch")
 def test_a_dropped_branch_is_an_error_that_a_new_attempt_mends(session: SparkSession, barriers: Barriers) -> None:
     spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     barriers.spark.sql(f"ALTER TABLE {table_name(CATALOG, AMOUNT)} DROP BRANCH {spec.branch}")

@@ -33,6 +33,7 @@ def test_first_purchases_make_the_first_totals(spark: SparkSession) -> None:
     assert rows(epoch) == [(1, 7, Decimal("3.50"))]
 
 
+@pytest.mark.kills("appends-in-unit-tests")
 def test_a_corrected_purchase_is_taken_back_and_counted_anew(spark: SparkSession) -> None:
     delta = spark.createDataFrame(
         [(1, 7, Decimal("2.50"), "delete"), (1, 7, Decimal("4.00"), "insert")], f"{SHOPPING}, _change_type STRING"

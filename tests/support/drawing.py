@@ -30,6 +30,27 @@ from tests.support.reporting import report
 
 #: Into how many parts a list is cut. No test runs on more deployments, so that each of them comes up, too.
 PARTS = 10
+#: Lists of tests of which a landing plays a part, each test of them alone: what `drawn` names.
+LISTS = frozenset(
+    {
+        "Kafka",
+        "behaviour of sources",
+        "corrections",
+        "deliveries of many rows",
+        "demo",
+        "drivers of their own",
+        "files in an object store",
+        "files on HDFS",
+        "histories",
+        "histories of sinks",
+        "large ones",
+        "stories",
+        "stories of Airflow",
+        "topics in Spark",
+        "unchanged jobs",
+        "what the model tells",
+    }
+)
 #: Into how many parts that of a list which attacks a file that the landing changes.
 ATTACKED_PARTS = 3
 #: The files of the package that an operation is made of, for what attacks operations.
@@ -69,7 +90,8 @@ _NEAR = 20
 _A_LANDING = timedelta(hours=4)
 _PACKAGE = "airflow_barrier/"
 _HUNK = re.compile(r"@@ -\S+ \+(?P<first>\d+)(,(?P<length>\d+))? @@")
-_VARIANTS = frozenset((*SHARED, *APART, "v2", "v3"))
+_FORMATS = ("v2", "v3")
+_VARIANTS = frozenset((*SHARED, *APART, *_FORMATS))
 _Case = TypeVar("_Case")
 
 
@@ -128,7 +150,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
-        "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
+        "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list (one of LISTS in "
+        "tests/support/drawing.py), or of this test's items",
         "touches(*places): files of the package that a drawn test attacks (a landing that changes one plays a third), "
         "or lines of them, as file:line (a landing that changes one near it plays all)",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
@@ -181,11 +204,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    if why := _refused(item):
+        pytest.fail(why, pytrace=False)
+
+
+def _refused(item: pytest.Item) -> str | None:
+    """Why this item is not drawn as its author may think: its list, or its deployment, is none that is known."""
+    function = item.nodeid.partition("[")[0]
+    if marker := item.get_closest_marker("drawn"):
+        if LISTS.issuperset(marker.args):
+            return None
+        return (
+            f"{function}: expected drawn() or the name of one list, found {', '.join(map(repr, marker.args))}; correct "
+            "the name, or add it to LISTS in tests/support/drawing.py"
+        )
+    odd = [word for word in _words(item) if word not in _VARIANTS and not _VARIANTS.isdisjoint(word.split())]
+    if not odd:
+        return None
+    return (
+        f"{function}: expected a deployment of tests/support/deployments.py in its id, found {odd[0]!r}, of which a "
+        "landing would play everything; add it there, mark the test drawn, or call its parameter something else"
+    )
+
+
 def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
     """What a landing that plays ``part`` does not play of ``items``."""
     lists: dict[str, list[pytest.Item]] = defaultdict(list)
     choices: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if _refused(item):  # it plays, and says why
+            continue
         function, _, parameters = item.nodeid.partition("[")
         if marker := item.get_closest_marker("drawn"):
             lists[marker.args[0] if marker.args else function].append(item)
@@ -205,5 +255,8 @@ def _attacked_by(item: pytest.Item) -> list[str]:
 
 def variant_of(item: pytest.Item) -> tuple[str, ...]:
     """Which way to deploy MetaService and catalog, and which format of tables, the item runs on, as its id says."""
-    words = item.callspec.id.split("-") if hasattr(item, "callspec") else ()
-    return tuple(word for word in words if word in _VARIANTS)
+    return tuple(word for word in _words(item) if word in _VARIANTS)
+
+
+def _words(item: pytest.Item) -> list[str]:
+    return item.callspec.id.split("-") if hasattr(item, "callspec") else []

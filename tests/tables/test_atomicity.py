@@ -83,6 +83,7 @@ def test_a_hundred_tables_become_visible_in_one_step_or_not_at_all(
     assert json.loads(said) == [0, COUNT]
 
 
+@pytest.mark.kills("files-of-a-moved-pointer")
 def test_a_joined_publish_is_committed_with_its_transaction(local: IcebergTables, local_url: str) -> None:
     publications = make(local, 3)
     names = [each.table for each in publications]
@@ -104,6 +105,7 @@ def test_a_joined_publish_vanishes_with_its_transaction(local: IcebergTables, lo
     assert None not in local.mains(names).values()
 
 
+@pytest.mark.kills("files-of-a-moved-pointer")
 def test_a_joined_publish_that_is_refused_leaves_no_files(local: IcebergTables, local_url: str, tmp_path: Path) -> None:
     good, bad = make(local, 2)
     files = metadata_files(tmp_path)
@@ -112,6 +114,7 @@ def test_a_joined_publish_that_is_refused_leaves_no_files(local: IcebergTables, 
     assert metadata_files(tmp_path) == files
 
 
+@pytest.mark.kills("files-of-an-unknown-commit")
 def test_a_publish_that_is_refused_leaves_no_files(local: IcebergTables, tmp_path: Path) -> None:
     good, bad = make(local, 2)
     files = metadata_files(tmp_path)
@@ -120,6 +123,7 @@ def test_a_publish_that_is_refused_leaves_no_files(local: IcebergTables, tmp_pat
     assert metadata_files(tmp_path) == files
 
 
+@pytest.mark.kills("overtaken-is-made-anew")
 def test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken(
     local: IcebergTables, local_url: str, tmp_path: Path
 ) -> None:

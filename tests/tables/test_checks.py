@@ -34,6 +34,7 @@ STAMP = stamp_of(1)
 # --- publishing ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("foreign-write", "only-compactions-are-absorbed")
 def test_a_foreign_write_is_never_overwritten(table: Written) -> None:
     base = table.append()
     staged = table.stage(STAMP, base)
@@ -45,6 +46,7 @@ def test_a_foreign_write_is_never_overwritten(table: Written) -> None:
     assert table.at("main") == foreign
 
 
+@pytest.mark.kills("published-anew")
 def test_only_a_compaction_keeps_the_rows_of_what_it_stands_on(table: Written) -> None:
     base = table.append()
     staged = table.stage(STAMP, base)
@@ -58,12 +60,14 @@ def test_only_a_compaction_keeps_the_rows_of_what_it_stands_on(table: Written) -
     assert table.at("main") == staged
 
 
+@pytest.mark.kills("foreign-write-on-empty")
 def test_what_was_written_to_an_empty_table_is_noticed_by_a_publish_of_nothing(table: Written) -> None:
     table.append()
     with pytest.raises(ForeignWriteError, match="expected main at no snapshot"):
         table.tables.publish([publication(TABLE, None, None)])
 
 
+@pytest.mark.kills("never-back")
 def test_main_never_returns_to_what_it_left(table: Written) -> None:
     base = table.append()
     staged = table.stage(STAMP, base)
@@ -75,6 +79,7 @@ def test_main_never_returns_to_what_it_left(table: Written) -> None:
     assert table.at("main") == base
 
 
+@pytest.mark.kills("never-back")
 def test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten(table: Written) -> None:
     first, second = table.append(), table.append()
     table.rewrite({**table.document(), "snapshot-log": []})
@@ -82,6 +87,7 @@ def test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten(
         table.tables.publish([publication(TABLE, second, first)])
 
 
+@pytest.mark.kills("builds-on-expected")
 def test_what_is_published_builds_on_what_is_expected(table: Written) -> None:
     first = table.append()
     second = table.append()
@@ -91,6 +97,7 @@ def test_what_is_published_builds_on_what_is_expected(table: Written) -> None:
     assert table.at("main") == second
 
 
+@pytest.mark.kills("same-rows-by-compaction-only")
 def test_what_stands_before_a_write_does_not_hold_its_rows(table: Written) -> None:
     """Two attempts on one base: only a compaction's parent is as good as the compaction itself."""
     base = table.append()
@@ -100,6 +107,7 @@ def test_what_stands_before_a_write_does_not_hold_its_rows(table: Written) -> No
         table.tables.publish([publication(TABLE, appended, staged)])
 
 
+@pytest.mark.kills("new-snapshot-is-there", "published-snapshot-is-there")
 def test_a_snapshot_that_is_gone_is_not_published(table: Written) -> None:
     base = table.append()
     with pytest.raises(SnapshotMissingError, match="expected snapshot 4711 in the table's metadata"):
@@ -110,6 +118,7 @@ def test_a_snapshot_that_is_gone_is_not_published(table: Written) -> None:
         table.tables.publish([publication(TABLE, base, base)])
 
 
+@pytest.mark.kills("tag-is-ours")
 def test_a_tag_of_the_barriers_name_that_somebody_else_made_is_left_alone(table: Written) -> None:
     base = table.append()
     staged = table.stage(STAMP, base)
@@ -120,6 +129,7 @@ def test_a_tag_of_the_barriers_name_that_somebody_else_made_is_left_alone(table:
     assert table.refs()[ours.tag] == table.at("main") == base
 
 
+@pytest.mark.kills("branches-of-others-stay", "branches-of-later-barriers-stay")
 def test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own(table: Written) -> None:
     base = table.append()
     others, later, own = stamp_of(1, topology="other"), stamp_of(2), stamp_of(1)
@@ -130,6 +140,7 @@ def test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own(table: 
     assert set(table.refs()) == {"main", ours.tag, others.branch, later.branch}
 
 
+@pytest.mark.kills("branches-of-readers-stay")
 def test_a_publish_leaves_the_branches_that_readers_hold(table: Written) -> None:
     base = table.append()
     stamps = {number: stamp_of(number) for number in (1, 2, 3, 4, 5)}
@@ -145,6 +156,7 @@ def test_a_publish_leaves_the_branches_that_readers_hold(table: Written) -> None
 # --- attempt branches ---------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("head-is-what-was-closed")
 def test_the_head_of_the_branch_is_what_the_attempt_closed_with(table: Written) -> None:
     base = table.append()
     staged = table.stage(STAMP, base)
@@ -154,6 +166,7 @@ def test_the_head_of_the_branch_is_what_the_attempt_closed_with(table: Written) 
         table.tables.check_snapshot(TABLE, staged, STAMP, base)
 
 
+@pytest.mark.kills("branch-at-base", "base-is-there")
 def test_an_attempt_starts_on_its_base_and_not_on_its_own_half(table: Written) -> None:
     base = table.append()
     table.stage(STAMP, base)
@@ -163,6 +176,7 @@ def test_an_attempt_starts_on_its_base_and_not_on_its_own_half(table: Written) -
         table.tables.prepare(TABLE, stamp_of(2), 4711)
 
 
+@pytest.mark.kills("branch-is-there")
 def test_a_branch_that_was_dropped_stages_nothing(table: Written) -> None:
     base = table.append()
     table.stage(STAMP, base)
@@ -171,6 +185,7 @@ def test_a_branch_that_was_dropped_stages_nothing(table: Written) -> None:
         table.tables.staged(TABLE, STAMP, base)
 
 
+@pytest.mark.kills("ancestry")
 def test_a_branch_on_another_base_stages_nothing(table: Written) -> None:
     first = table.append()
     second = table.append()
@@ -179,6 +194,7 @@ def test_a_branch_on_another_base_stages_nothing(table: Written) -> None:
         table.tables.staged(TABLE, STAMP, second)
 
 
+@pytest.mark.kills("stamp", "another-stamp-on-a-delete", "only-deletes-without-stamp")
 @pytest.mark.parametrize("other", [stamp_of(2), stamp_of(1, 999), replace(STAMP, incarnation="another"), None])
 def test_a_snapshot_with_another_stamp_or_none_is_refused(table: Written, other: Stamp | None) -> None:
     base = table.append()
@@ -189,6 +205,7 @@ def test_a_snapshot_with_another_stamp_or_none_is_refused(table: Written, other:
         table.tables.staged(TABLE, STAMP, base)
 
 
+@pytest.mark.kills("stamp", "another-stamp-on-a-delete", "only-deletes-without-stamp")
 def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
     base = table.append()
     table.tables.prepare(TABLE, STAMP, base)
@@ -202,6 +219,7 @@ def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
         table.tables.staged(TABLE, STAMP, base)
 
 
+@pytest.mark.kills("root-has-no-parent", "root-is-the-attempts")
 def test_an_empty_table_is_staged_on_a_root_of_the_attempts_own(table: Written) -> None:
     table.tables.prepare(TABLE, STAMP, None)
     assert table.tables.staged(TABLE, STAMP, None) is None
@@ -212,6 +230,7 @@ def test_an_empty_table_is_staged_on_a_root_of_the_attempts_own(table: Written) 
         table.tables.prepare(TABLE, stamp_of(2), None)
 
 
+@pytest.mark.kills("root-has-no-parent", "root-is-the-attempts")
 def test_a_root_that_stands_on_something_is_no_root(table: Written) -> None:
     """Whoever copies all properties of a snapshot copies the mark of the root as well."""
     table.tables.prepare(TABLE, STAMP, None)
@@ -223,6 +242,9 @@ def test_a_root_that_stands_on_something_is_no_root(table: Written) -> None:
 # --- pins ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills(
+    "ref-is-ours", "pin-is-ours", "pinned-snapshot-is-there", "unpin-leaves-main", "unpin-leaves-branches"
+)
 def test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone(table: Written) -> None:
     first, second = table.append(), table.append()
     table.edit(tags={"held": first})
@@ -234,6 +256,9 @@ def test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone(table: W
     assert table.refs() == {"main": second, "held": first}
 
 
+@pytest.mark.kills(
+    "ref-is-ours", "pin-is-ours", "pinned-snapshot-is-there", "unpin-leaves-main", "unpin-leaves-branches"
+)
 def test_unpinning_takes_pins_only(table: Written) -> None:
     base = table.append()
     document = table.document()
@@ -249,6 +274,7 @@ def test_unpinning_takes_pins_only(table: Written) -> None:
 # --- the catalog's rows -------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("pointer-row-lock", "pointer-lock-order")
 def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> None:
     """Seen in what PostgreSQL would be asked: two publishers that lock in different orders wait for each other."""
     names = [f"shop.t{number}" for number in range(3)]
@@ -272,6 +298,7 @@ def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> No
     )
 
 
+@pytest.mark.kills("pointer-compare-and-set", "pointer-count")
 def test_a_pointer_moves_only_from_where_it_was_seen(table: Written) -> None:
     pointers, location = table.tables._committer._pointers, table.tables.load(TABLE).metadata_location
     refused = pytest.raises(CatalogUnavailableError, match="expected its row in the catalog to stay locked")
@@ -280,6 +307,7 @@ def test_a_pointer_moves_only_from_where_it_was_seen(table: Written) -> None:
     assert table.tables.load(TABLE).metadata_location == location
 
 
+@pytest.mark.kills("pointer-write-lock")
 def test_on_sqlite_a_publish_is_the_only_writer_from_its_first_look(tmp_path: Path) -> None:
     with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
         Written(tables)
@@ -289,6 +317,7 @@ def test_on_sqlite_a_publish_is_the_only_writer_from_its_first_look(tmp_path: Pa
             writer.execute("BEGIN IMMEDIATE")
 
 
+@pytest.mark.kills("files-of-an-unknown-commit")
 def test_files_stay_when_nobody_knows_whether_the_pointers_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

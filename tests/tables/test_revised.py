@@ -144,6 +144,7 @@ def test_a_revision_that_added_nothing_brings_the_old_base_back_in_a_snapshot_of
     assert table.rows() == [2, 50]
 
 
+@pytest.mark.kills("set-back-is-no-publish")
 @pytest.mark.parametrize("added", [True, False], ids=["rows", "nothing"])
 def test_a_publisher_that_wakes_late_does_not_undo_that_somebody_set_main_back(
     revision: Revision, *, added: bool
@@ -170,6 +171,7 @@ def test_a_table_that_the_revision_does_not_touch_is_only_tagged(revision: Revis
     assert table.at(tag_name("shop", 4, 8)) == revision.old
 
 
+@pytest.mark.kills("revised-snapshots-are-there")
 def test_what_is_gone_is_neither_published_nor_tagged(revision: Revision) -> None:
     third, new = revision.stage()
     before = revision.location
@@ -179,6 +181,7 @@ def test_what_is_gone_is_neither_published_nor_tagged(revision: Revision) -> Non
     assert revision.location == before
 
 
+@pytest.mark.kills("revised-tags-are-ours")
 @pytest.mark.parametrize("number", [3, 4])
 def test_a_tag_of_that_name_which_somebody_else_made_is_left_alone(revision: Revision, number: int) -> None:
     third, new = revision.stage()
@@ -189,6 +192,7 @@ def test_a_tag_of_that_name_which_somebody_else_made_is_left_alone(revision: Rev
     assert revision.table.at(NEW_TAGS[number]) == revision.base
 
 
+@pytest.mark.kills("builds-on-the-revisions-base")
 def test_what_is_published_was_built_on_the_revisions_base(revision: Revision) -> None:
     table = revision.table
     elsewhere = table.stage(stamp_of(4, revision=REVISION), None, 40)
@@ -197,6 +201,7 @@ def test_what_is_published_was_built_on_the_revisions_base(revision: Revision) -
     assert table.at("main") == revision.old
 
 
+@pytest.mark.kills("revision-from-an-empty-root", "root-is-of-the-topology", "root-is-not-the-old-lines")
 def test_what_is_computed_anew_began_on_an_empty_root_of_its_own(revision: Revision) -> None:
     table = revision.table
     others = table.stage(stamp_of(4, topology="other", revision=REVISION), None, 40)
@@ -255,6 +260,7 @@ def test_a_revision_that_leaves_no_rows_publishes_an_empty_snapshot_that_is_as_g
     assert table.rows() == [6]
 
 
+@pytest.mark.kills("foreign-write-on-emptied")
 def test_a_revision_that_leaves_no_rows_takes_nothing_of_others_away(revision: Revision) -> None:
     table = revision.table
     swap = revision.swap(None, revised=Revised(None))
@@ -278,6 +284,7 @@ def test_a_table_that_never_had_rows_is_swapped_without_a_trace(table: Written) 
 # --- branches -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.kills("branches-of-revisions-stay")
 def test_branches_of_revisions_that_are_being_staged_stay_with_every_publish(revision: Revision) -> None:
     table, base = revision.table, revision.base
     stamps = {(number, each): stamp_of(number, revision=each) for number in (3, 4, 5) for each in (0, REVISION, 8)}
@@ -297,6 +304,7 @@ def test_branches_of_revisions_that_are_being_staged_stay_with_every_publish(rev
     assert left() == {(3, 8), (4, 8), (5, 8)}
 
 
+@pytest.mark.kills("branches-of-other-revisions-stay")
 def test_a_cancelled_revision_leaves_no_branch_and_the_others_stay(revision: Revision) -> None:
     table = revision.table
     gone = [stamp_of(number, revision=REVISION) for number in (3, 4)]

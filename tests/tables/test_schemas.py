@@ -41,6 +41,7 @@ MAP = {"type": "map", "key-id": 11, "key": "string", "value-id": 12, "value": "i
 LIST = {"type": "list", "element-id": 13, "element": "string", "element-required": True}
 
 
+@pytest.mark.kills("schema-as-it-was")
 @pytest.mark.parametrize(
     ("after", "fault"),
     [
@@ -77,6 +78,7 @@ def test_what_may_change_and_what_may_not(after: list[dict[str, Any]], fault: st
     assert incompatibilities("shop.shopping", document(after), [8, 9]) == []
 
 
+@pytest.mark.kills("revised-snapshot-is-there")
 def test_a_snapshot_that_was_expired() -> None:
     with pytest.raises(SnapshotMissingError, match="expected snapshot 6, found that it was expired"):
         incompatibilities("shop.shopping", document(BEFORE), [6])
