@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import ATTACKED_PARTS, PARTS, drawn, is_changed, left_out
+from tests.support.drawing import ABOUT, ATTACKED_PARTS, PARTS, drawn, drawn_folders, is_changed, left_out
 from tests.support.listing import COLLECTED
 
 pytest_plugins = ["pytester"]
 
+CHECKOUT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("whole.txt")
 #: A suite with everything that may be drawn.
 SUITE = """
@@ -44,6 +46,30 @@ def test_plain(): pass
 """
 
 
+#: A module of a folder of tests that is about a part of the package.
+MODULE = """
+import pytest
+
+def test_plain(): pass
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "sqlite apart", "postgresql apart"])
+def test_deployed(kind): pass
+
+@pytest.mark.every_deployment
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_everywhere(kind): pass
+
+@pytest.mark.every_landing
+def test_always(): pass
+
+@pytest.mark.touches("spark/{number}.py")
+def test_about_a_file(): pass
+
+@pytest.mark.drawn("list")
+def test_one(): pass
+"""
+
+
 def test_what_may_be_left_out_is_what_the_list_says(request: pytest.FixtureRequest) -> None:
     """Of the files that were collected: the whole list in a whole run."""
     files, found = request.config.stash[COLLECTED]
@@ -71,9 +97,24 @@ def suite(pytester: pytest.Pytester) -> list[pytest.Item]:
     return items
 
 
+@pytest.fixture
+def folder(pytester: pytest.Pytester) -> list[pytest.Item]:
+    """More modules than landings have parts, in a folder that is about the package's `sinks/`."""
+    modules = {f"tests/sinks/test_{number}": MODULE.format(number=number) for number in range(PARTS + 2)}
+    pytester.mkdir("tests").joinpath("sinks").mkdir()
+    pytester.makepyfile(**modules)
+    items, _ = pytester.inline_genitems("tests", "-p", "tests.support.drawing")
+    assert len(items) == 10 * len(modules)
+    return items
+
+
 def played(suite: list[pytest.Item], part: int) -> set[str]:
-    left = list(left_out(suite, part))
-    return {item.name for item in suite if item not in left}
+    return {item.name for item in played_items(suite, part)}
+
+
+def played_items(suite: list[pytest.Item], part: int) -> list[pytest.Item]:
+    left = set(left_out(suite, part))
+    return [item for item in suite if item not in left]
 
 
 def test_landings_of_all_parts_play_everything(suite: list[pytest.Item]) -> None:
@@ -88,9 +129,7 @@ def test_landings_of_all_parts_play_everything(suite: list[pytest.Item]) -> None
 def test_a_landing_plays_what_attacks_a_file_that_it_changes(
     suite: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    changes = tmp_path / "changes.json"
-    changes.write_text(json.dumps({"3.py": [[1, 1]], "7.py": [[1, 1], [100, 110], [300, 300]], "other.py": [[1, 9]]}))
-    monkeypatch.setenv("BARRIER_TEST_CHANGED", str(changes))
+    change(monkeypatch, tmp_path, {"3.py": [[1, 1]], "7.py": [[1, 1], [100, 110], [300, 300]], "other.py": [[1, 9]]})
     assert [line for line in range(0, 400, 10) if is_changed([f"7.py:{line}"])] == [
         *(0, 10, 20),
         *range(80, 131, 10),
@@ -106,6 +145,66 @@ def test_a_landing_plays_what_attacks_a_file_that_it_changes(
         assert len(third) == len(cases) * 2 // 5, "a third, and a tenth of the others"
         assert set(drawn_of(monkeypatch, part, cases)) < set(third)
         assert drawn_of(monkeypatch, part, cases, "8.py", "7.py:200") == drawn_of(monkeypatch, part, cases)
+
+
+def change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, places: dict[str, list[list[int]]]) -> None:
+    """Let the landing change these places."""
+    changes = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+    changes.write_text(json.dumps(places))
+    monkeypatch.setenv("BARRIER_TEST_CHANGED", str(changes))
+
+
+def test_landings_of_all_parts_play_a_folder_that_they_do_not_change(
+    folder: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    change(monkeypatch, tmp_path, {"spark/3.py": [], "/docs/sinks/port.py": [], "/tests/sinks_of_others/x.py": []})
+    assert "tests/sinks" in drawn_folders()
+    landings = [played_items(folder, part) for part in range(PARTS)]
+    assert set().union(*landings) == set(folder)
+    for at_once in landings:
+        modules = [item.path.name for item in at_once if item.name == "test_plain"]
+        assert 1 <= len(modules) <= 2, "a tenth of them"
+        assert len([item for item in at_once if item.name == "test_always"]) == PARTS + 2
+        about = {item.path.name for item in at_once if item.name == "test_about_a_file"}
+        assert about == {*modules, "test_3.py"}
+
+
+def test_a_landing_plays_the_folder_that_is_about_what_it_changes(
+    folder: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_each = {"test_plain": 1, "test_deployed": 1, "test_everywhere": 2, "test_always": 1, "test_about_a_file": 1}
+    for part, place in itertools.product(range(PARTS), ["sinks/port.py", "sinks/a/b.py", "/tests/sinks/conftest.py"]):
+        change(monkeypatch, tmp_path, {place: []})
+        assert "tests/sinks" not in drawn_folders()
+        names = [item.name.partition("[")[0] for item in played_items(folder, part)]
+        counts = {name: names.count(name) for name in names if name != "test_one"}
+        assert counts == {name: (PARTS + 2) * count for name, count in of_each.items()}
+        assert names.count("test_one") < PARTS, "what is drawn by itself is a tenth here, too"
+
+
+def test_a_test_that_draws_its_cases_does_not_wait_for_its_turn(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its turn would always meet the same part of its cases."""
+    monkeypatch.setenv("BARRIER_TEST_PART", "1")
+    pytester.mkdir("tests").joinpath("sinks").mkdir()
+    test = "from tests.support.drawing import drawn\n\ndef test_it(): drawn(range(9))\n"
+    marked = f"import pytest\n{test.replace('def', '@pytest.mark.every_landing' + chr(10) + 'def')}"
+    pytester.makepyfile(**{"tests/sinks/test_marked": marked, "tests/sinks/test_unmarked": test})
+    result = pytester.runpytest_inprocess("-p", "tests.support.drawing")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines("*mark tests/sinks/test_unmarked.py::test_it with every_landing*")
+
+
+def test_the_places_that_folders_are_about_are_there() -> None:
+    """Else a place that got another name would be about nothing, and its tests would be drawn when it changes."""
+    gone = [
+        f"{folder}: {place}"
+        for folder, places in ABOUT.items()
+        for place in (f"/{folder}", *places)
+        if not (CHECKOUT / (place[1:] if place.startswith("/") else f"airflow_barrier/{place}")).exists()
+    ]
+    assert not gone, "places of ABOUT (tests/support/drawing.py) that are not there; name their new ones"
 
 
 def test_a_run_says_what_it_plays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ def recorded(feed: Feed, reporting: Reporting, proxy: Proxy) -> list[Point]:
     return found
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(600)
 def test_death_at_every_statement(feed: Feed, reporting: Reporting, proxy: Proxy, warm: Lane) -> None:
     for day in DAYS[:2]:
@@ -98,6 +99,7 @@ def test_death_between_the_sinks_commit_and_the_metaservices_record(
     pair.check(1, 2, 3)
 
 
+@pytest.mark.every_landing
 def test_lost_replies(feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are cut at each statement of a first load and of a delivery of changes, which ends all the same."""
     monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)
