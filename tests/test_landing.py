@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import ABOUT, ATTACKED_PARTS, PARTS, drawn, drawn_folders, is_changed, left_out
+from tests.support.drawing import ABOUT, ATTACKED_PARTS, PARTS, changes_in, drawn, drawn_folders, is_changed, left_out
 from tests.support.listing import COLLECTED
 
 pytest_plugins = ["pytester"]
 
 CHECKOUT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("whole.txt")
+#: Importing schemathesis for each suite takes seconds.
+PLUGINS = ("-p", "tests.support.drawing", "-p", "no:schemathesis")
 #: A suite with everything that may be drawn.
 SUITE = """
 import pytest
@@ -93,7 +98,7 @@ def drawn_of(monkeypatch: pytest.MonkeyPatch, part: int, cases: range, *places: 
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> list[pytest.Item]:
-    items, _ = pytester.inline_genitems(pytester.makepyfile(test_it=SUITE), "-p", "tests.support.drawing")
+    items, _ = pytester.inline_genitems(pytester.makepyfile(test_it=SUITE), *PLUGINS)
     return items
 
 
@@ -103,7 +108,7 @@ def folder(pytester: pytest.Pytester) -> list[pytest.Item]:
     modules = {f"tests/sinks/test_{number}": MODULE.format(number=number) for number in range(PARTS + 2)}
     pytester.mkdir("tests").joinpath("sinks").mkdir()
     pytester.makepyfile(**modules)
-    items, _ = pytester.inline_genitems("tests", "-p", "tests.support.drawing")
+    items, _ = pytester.inline_genitems("tests", *PLUGINS)
     assert len(items) == 10 * len(modules)
     return items
 
@@ -154,16 +159,49 @@ def change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, places: dict[str, li
     monkeypatch.setenv("BARRIER_TEST_CHANGED", str(changes))
 
 
+def test_a_landing_changes_what_its_commits_edit_move_or_delete(tmp_path: Path) -> None:
+    """... and what is not committed yet; of the package, it says which lines."""
+    package, docs = tmp_path / "airflow_barrier" / "sinks", tmp_path / "docs"
+    for folder in (package, docs):
+        folder.mkdir(parents=True)
+    for name in ("edited.py", "moved.py", "deleted.py", "left_alone.py"):
+        (package / name).write_text("".join(f"{name} {number}\n" for number in range(1, 31)))
+    (docs / "page.md").write_text("before\n")
+    commit(tmp_path, hours_ago=5)
+    (package / "edited.py").write_text((package / "edited.py").read_text().replace(" 7\n", " seven\n"))
+    (package / "moved.py").rename(package / "new_name.py")
+    (package / "deleted.py").unlink()
+    commit(tmp_path, hours_ago=0)
+    (docs / "page.md").write_text("after\n")
+    assert changes_in(tmp_path) == {
+        "sinks/edited.py": [(7, 7)],
+        "sinks/moved.py": [],
+        "sinks/new_name.py": [],
+        "sinks/deleted.py": [],
+        "/docs/page.md": [],
+    }
+
+
+def commit(checkout: Path, hours_ago: int) -> None:
+    at = f"{time.time() - hours_ago * 3600:.0f} +0000"
+    as_somebody = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at, "HOME": str(checkout)}
+    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+    for words in (["init", "--quiet"], ["add", "--all"], [*who, "commit", "--quiet", "--message", "a change"]):
+        subprocess.run(["git", *words], cwd=checkout, env={**os.environ, **as_somebody}, check=True)
+
+
 def test_landings_of_all_parts_play_a_folder_that_they_do_not_change(
     folder: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    change(monkeypatch, tmp_path, {"spark/3.py": [], "/docs/sinks/port.py": [], "/tests/sinks_of_others/x.py": []})
+    places = ["spark/3.py", "/tests/sinks/test_4.py", "/docs/sinks/port.py", "/tests/sinks_of_others/x.py"]
+    change(monkeypatch, tmp_path, {place: [] for place in places})
     assert "tests/sinks" in drawn_folders()
     landings = [played_items(folder, part) for part in range(PARTS)]
     assert set().union(*landings) == set(folder)
     for at_once in landings:
         modules = [item.path.name for item in at_once if item.name == "test_plain"]
-        assert 1 <= len(modules) <= 2, "a tenth of them"
+        assert "test_4.py" in modules
+        assert len(modules) <= 3, "and a tenth of the others"
         assert len([item for item in at_once if item.name == "test_always"]) == PARTS + 2
         about = {item.path.name for item in at_once if item.name == "test_about_a_file"}
         assert about == {*modules, "test_3.py"}
@@ -191,7 +229,7 @@ def test_a_test_that_draws_its_cases_does_not_wait_for_its_turn(
     test = "from tests.support.drawing import drawn\n\ndef test_it(): drawn(range(9))\n"
     marked = f"import pytest\n{test.replace('def', '@pytest.mark.every_landing' + chr(10) + 'def')}"
     pytester.makepyfile(**{"tests/sinks/test_marked": marked, "tests/sinks/test_unmarked": test})
-    result = pytester.runpytest_inprocess("-p", "tests.support.drawing")
+    result = pytester.runpytest_inprocess(*PLUGINS)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines("*mark tests/sinks/test_unmarked.py::test_it with every_landing*")
 
@@ -211,8 +249,7 @@ def test_a_run_says_what_it_plays(pytester: pytest.Pytester, monkeypatch: pytest
     pytester.makepyfile(test_it=SUITE)
     monkeypatch.setenv("BARRIER_TEST_PART", "1")
     whole, landing = (
-        pytester.runpytest_inprocess("-p", "tests.support.drawing", *options).parseoutcomes()
-        for options in ([], ["--landing"])
+        pytester.runpytest_inprocess(*PLUGINS, *options).parseoutcomes() for options in ([], ["--landing"])
     )
     assert set(whole) == {"passed"}
     assert set(landing) == {"passed", "deselected"}

@@ -70,7 +70,8 @@ OPERATIONS = {
     ),
 }
 #: Folders of tests, or files beside them -> the places that they are about. A landing that changes none of these, and
-#: no file of the folder, plays a tenth of the folder's modules. All other folders play at each landing.
+#: nothing that the folder's modules share, plays those modules that it changes, and a tenth of the others. All other
+#: folders play at each landing.
 #:
 #: A place is a file of the package, or all below a folder (``spark/``); ``/docs/`` is one of the checkout.
 ABOUT: Mapping[str, Sequence[str]] = {
@@ -163,7 +164,7 @@ def _is_turn(number: int, part: int, name: str, parts: int = PARTS) -> bool:
 
 def is_changed(places: Sequence[str]) -> bool:
     """Whether the landing changes one of these places (see :data:`ABOUT`), or is near one of these ``file:line``."""
-    changed = _read_changes(os.environ[_CHANGED]) if _CHANGED in os.environ else {}
+    changed = _changes()
     for place in places:
         file, _, line = place.partition(":")
         if line:
@@ -176,11 +177,16 @@ def is_changed(places: Sequence[str]) -> bool:
 
 def drawn_folders() -> list[str]:
     """Return the folders of tests of which the landing plays a tenth of the modules."""
+    shared = [place for place in _changes() if not Path(place).name.startswith("test_")]
     return [
         folder
         for folder, places in ABOUT.items()
-        if not is_changed([*places, f"/{folder}" if folder.endswith(".py") else f"/{folder}/"])
+        if not is_changed(places) and not any(place.startswith(f"/{folder}/") for place in shared)
     ]
+
+
+def _changes() -> dict[str, list[tuple[int, int]]]:
+    return _read_changes(os.environ[_CHANGED]) if _CHANGED in os.environ else {}
 
 
 @cache
@@ -208,8 +214,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     if not config.getoption("landing") or _PART in os.environ:
         return
-    commit = _git("rev-parse", "HEAD")
-    changed = _changes()
+    checkout = Path(__file__).parents[2]
+    commit = _git(checkout, "rev-parse", "HEAD")
+    changed = changes_in(checkout)
     folder = tempfile.TemporaryDirectory(prefix="airflow-barrier-landing-")
     file = Path(folder.name) / "changes.json"
     file.write_text(json.dumps(changed))
@@ -222,19 +229,19 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def _changes() -> dict[str, list[tuple[int, int]]]:
+def changes_in(checkout: Path) -> dict[str, list[tuple[int, int]]]:
     """Return the places that the landing, and what is not committed yet, changes, with the lines of the new files.
 
     Lines are those of the package's files. A file that went, or got another name, is a place without lines.
     """
-    before = int(_git("show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
-    base = _git("rev-list", "-1", f"--before={before}", "HEAD")
+    before = int(_git(checkout, "show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
+    base = _git(checkout, "rev-list", "-1", f"--before={before}", "HEAD")
     if not base:  # a clone without history
         return {}
-    names = _git("diff", "--name-only", "--no-renames", base, "--", ":/").splitlines()
+    names = _git(checkout, "diff", "--name-only", "--no-renames", base, "--", ":/").splitlines()
     changes: dict[str, list[tuple[int, int]]] = {_place_of(name): [] for name in names}
     place = ""
-    for line in _git("diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
+    for line in _git(checkout, "diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
         if line.startswith("+++ "):
             place = _place_of(line.removeprefix("+++ "))
         elif (hunk := _HUNK.match(line)) and place in changes:
@@ -248,9 +255,9 @@ def _place_of(name: str) -> str:
     return name.removeprefix(_PACKAGE) if name.startswith(_PACKAGE) else f"/{name}"
 
 
-def _git(*arguments: str) -> str:
+def _git(checkout: Path, *arguments: str) -> str:
     asked = ["git", *arguments]
-    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(asked, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -292,7 +299,7 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
             yield from (
                 item
                 for number, item in enumerate(each, first)
-                if not _is_turn(number, part, folder) and not is_changed(_attacked_by(item))
+                if not _is_turn(number, part, folder) and not is_changed([f"/{module}", *_attacked_by(item)])
             )
         else:
             chosen = each[(crc32(name.encode()) + part) % len(each)]
