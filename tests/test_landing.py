@@ -202,6 +202,8 @@ def test_landings_of_all_parts_play_a_folder_that_they_do_not_change(
         modules = [item.path.name for item in at_once if item.name == "test_plain"]
         assert "test_4.py" in modules
         assert len(modules) <= 3, "and a tenth of the others"
+        deployed = [item for item in at_once if item.path.name == "test_4.py" and "test_deployed" in item.name]
+        assert len(deployed) == 1, "as in a folder that plays"
         assert len([item for item in at_once if item.name == "test_always"]) == PARTS + 2
         about = {item.path.name for item in at_once if item.name == "test_about_a_file"}
         assert about == {*modules, "test_3.py"}

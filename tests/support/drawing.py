@@ -199,7 +199,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--landing",
         action="store_true",
-        help=f"of long lists play one part of {PARTS}, drawn by the commit, and more of what the change touches",
+        help=f"play what the change is about, and one part of {PARTS} of the rest, drawn by the commit",
     )
 
 
@@ -293,17 +293,14 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
     folders, modules = drawn_folders(), _modules_of(items)
     for name, each in choices.items():
         folder, module = folder_of(name), name.partition("::")[0]
-        if folder in folders and not each[0].get_closest_marker("every_landing"):
-            # The second variant has its turn a landing after the first one, so that each of them has one.
-            first = modules[folder].index(module)
-            yield from (
-                item
-                for number, item in enumerate(each, first)
-                if not _is_turn(number, part, folder) and not is_changed([f"/{module}", *_attacked_by(item)])
-            )
-        else:
+        is_due = each[0].get_closest_marker("every_landing") or is_changed([f"/{module}", *_attacked_by(each[0])])
+        if folder not in folders or is_due:
             chosen = each[(crc32(name.encode()) + part) % len(each)]
             yield from (item for item in each if item is not chosen)
+        else:
+            # The second variant has its turn a landing after the first one, so that each of them has one.
+            numbered = enumerate(each, modules[folder].index(module))
+            yield from (item for number, item in numbered if not _is_turn(number, part, folder))
 
 
 def folder_of(nodeid: str) -> str:
