@@ -26,7 +26,7 @@ check: lint
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 --check $(ARGS)
 
-# A landing: what attacks the changed files, and of long lists a tenth, drawn by the commit (tests/support/drawing.py).
+# A landing: what the changed files are about, and a tenth of the rest, drawn by the commit (tests/support/drawing.py).
 # After 75 minutes it ends and says what failed: CI would end it without a word after 90, with the installation.
 test: LANDING := --landing -o ends_after=4500
 # Everything, once.

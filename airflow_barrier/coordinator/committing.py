@@ -91,7 +91,7 @@ def commit_by_hand(deployment: Deployment, topology: str, barrier_id: int, *, re
     """Commit as :func:`commit_barrier` does, for a person: a barrier that is not PRECOMMIT raises NotPrecommitError."""
     outcome = commit_barrier(deployment, topology, barrier_id, actor=f"{actor}: {reason}")
     if isinstance(outcome, NotYet):
-        raise NotPrecommitError(
+        raise NotPrecommitError(  # safety: open-is-told
             f"expected PRECOMMIT of every barrier up to {barrier_id} of {topology}, found: {outcome.reason}; run or "
             "repair these jobs, or abort the barrier"
         )

@@ -10,6 +10,7 @@ from tests.support.counting import Counting
 NAMESPACE = "aborting"
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(LONG)
 def test_the_next_barrier_goes_on(counting: Counting) -> None:
     counting.create("events")

@@ -40,6 +40,7 @@ def apart(airflow: AirflowUnderTest, spark_server: SparkServer) -> Iterator[Depl
     deployment.close()
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(LONG)
 def test_workers_that_are_killed(
     airflow: AirflowUnderTest, apart: Deployment, spark: SparkSession, spark_server: SparkServer

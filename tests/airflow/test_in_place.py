@@ -10,6 +10,7 @@ from tests.support.counting import Counting, sum_of_barriers
 NAMESPACE = "in_place"
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(LONG)
 def test_the_last_job_commits(counting: Counting) -> None:
     """One story of three barriers: the commit task ended by hand, then as it is meant, then with nothing to commit."""

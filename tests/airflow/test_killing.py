@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAMESPACE = "killing"
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(LONG)
 def test_marked_failed_leaves_no_spark_work(counting: Counting, spark: SparkSession, spark_ui: str) -> None:
     counting.create_by(spark, "connected", "submitted")

@@ -11,6 +11,7 @@ from tests.support.counting import Counting, sum_of_barriers
 NAMESPACE = "mending"
 
 
+@pytest.mark.every_landing
 @pytest.mark.timeout(LONG)
 def test_clear_and_mark_success(counting: Counting) -> None:
     """One story, since each part needs the barriers before it: three barriers, all mended by hand."""

@@ -23,7 +23,9 @@ BROKER, DATABASE = "localhost:9092", "localhost:5432/reporting"
 
 @pytest.mark.timeout(LONG)
 @pytest.mark.drawn("stories of Airflow")
-@pytest.mark.touches("sources/spark_packages.py", "cli/commands/spark_conf.py", "coordinator/spark_conf.py")
+@pytest.mark.touches(
+    "/README.md", "sources/spark_packages.py", "cli/commands/spark_conf.py", "coordinator/spark_conf.py"
+)
 def test_the_example_runs_as_it_is_printed(
     airflow: AirflowUnderTest, spark_server: SparkServer, kafka: Kafka, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:

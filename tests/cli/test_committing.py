@@ -85,6 +85,7 @@ def test_one_that_a_crash_left_committing(deployed: Deployed, monkeypatch: pytes
     assert states(deployed) == [BarrierState.COMMIT, BarrierState.PRECOMMIT]
 
 
+@pytest.mark.kills("open-is-told")
 def test_what_is_not_complete_stays_open(deployed: Deployed) -> None:
     said = run(*COMMIT, "3", *BECAUSE)
     assert (said.code, said.out) == (75, "")

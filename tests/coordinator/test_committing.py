@@ -136,7 +136,7 @@ def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch
     monkeypatch.setattr(tables, "findings", back)
     with pytest.raises(HeadMovedError, match=rf"expected no table to change.*{AMOUNT}.*{elsewhere}"):
         commit(shop, barrier)
-    assert len(tries) == committing._LOOKS
+    assert len(tries) == committing.LOOKS
     assert states(shop, barrier) == [BarrierState.COMMITTING]
     monkeypatch.undo()
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
@@ -155,7 +155,7 @@ def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkey
     monkeypatch.setattr(shop.deployment.meta.publishing, "begin", revised)
     with pytest.raises(HeadMovedError, match=r"expected its snapshots to stay.*revision 3 was published.*try again"):
         commit(shop, barrier)
-    assert len(looks) == committing._LOOKS
+    assert len(looks) == committing.LOOKS
     assert states(shop, barrier) == [BarrierState.PRECOMMIT]
     monkeypatch.undo()
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"

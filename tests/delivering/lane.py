@@ -101,10 +101,6 @@ class Lane:
         """Wait until it has suspended itself."""
         self._ask("suspended", pid)
 
-    def suspend(self, pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        self.suspended(pid)
-
     def run(self, order: Order) -> Ended:
         return self.end(self.start(order))
 

@@ -1,4 +1,4 @@
-"""A deliverer dies at every statement that goes to the sink; another one finds out what was delivered, and goes on."""
+"""A deliverer dies, or replies of the sink are lost; another one finds out what was delivered, and goes on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from tests.delivering.feed import PRICE, Feed, Reporting
 from tests.delivering.lane import AFTER_TELLING, BEFORE_TELLING, Lane
-from tests.delivering.pairs import DAYS, make_pair
+from tests.delivering.pairs import BEGIN, COMMIT, COPY, DAYS, make_pair
+from tests.support.cases import cases
 from tests.support.computing import a_core
 from tests.support.drawing import drawn
 from tests.support.proxy import Cut, Hold, Proxy
-from tests.support.reporting import report
 from tests.support.waiting import patience
 
 _ATTACKED = ("sinks/postgresql/channel.py", "coordinator/delivering.py")
@@ -28,55 +28,59 @@ class Point:
 
     barrier: int
     number: int
-    statement: str
     answered: bool
     behind: bool
 
-    def __str__(self) -> str:
-        when = "after" if self.answered else "behind" if self.behind else "before"
-        return f"barrier {self.barrier}, {when} {self.number}: {' '.join(self.statement.split())[:70]}"
+
+#: Where a delivery dies: a statement's beginning, ``answered`` and ``behind``.
+_DEATHS = (
+    (BEGIN, False, False),
+    (COPY, False, True),
+    (COMMIT, False, False),
+    (COMMIT, False, True),
+    (COMMIT, True, False),
+)
 
 
-def recorded(feed: Feed, reporting: Reporting, proxy: Proxy) -> list[Point]:
-    """Every point of a first load and of a delivery of changes, in which nothing goes wrong."""
+def points_of(feed: Feed, reporting: Reporting, proxy: Proxy) -> list[Point]:
+    """Points of a first load and of a delivery of changes, in which nothing goes wrong."""
     pair = make_pair(feed, reporting, "recorded")
     found = []
     for barrier in (1, 2):
         with proxy.watching() as seen:
             assert pair.deliver(barrier, proxy.port) == [barrier]
-        assert "COMMIT" in seen.statements[-1]
-        for number, statement in enumerate(seen.statements):
-            found.append(Point(barrier, number, statement, answered=False, behind=number % 2 == 0))
-            found.append(Point(barrier, number, statement, answered=True, behind=False))
+        for beginning, answered, behind in _DEATHS:
+            numbers = [number for number, text in enumerate(seen.statements) if text.lstrip().startswith(beginning)]
+            found.append(Point(barrier, numbers[-1], answered, behind))
     return found
 
 
-@pytest.mark.timeout(600)
-def test_death_at_every_statement(feed: Feed, reporting: Reporting, proxy: Proxy, warm: Lane) -> None:
+def test_a_deliverer_dies_and_the_next_one_makes_it_good(
+    feed: Feed, reporting: Reporting, proxy: Proxy, warm: Lane
+) -> None:
+    """Dying at each statement is played for the sink by itself (`tests/sinks/test_postgresql.py`)."""
     for day in DAYS[:2]:
         feed.commit(day)
-    every = recorded(feed, reporting, proxy)
-    assert len(every) > 150
-    points = drawn(every, "deaths of deliverers", touches=lambda _: _ATTACKED)
-    for number, point in enumerate(points):
-        pair = make_pair(feed, reporting, f"pair{number}")
-        if point.barrier == 2:
-            pair.deliver(1)
-        hold = Hold(point.number, answered=point.answered)
-        with a_core(), proxy.watching(hold):
-            child = warm.start(pair.order(point.barrier, proxy.port))
-            assert hold.come.wait(patience()), point
-            warm.kill(child)
-            if point.behind:  # its session is alive, as where a cable was pulled
-                again = pair.deliver(point.barrier)
-                hold.go_on.set()
-            else:
-                proxy.cut_all()
-                hold.go_on.set()
-                again = pair.deliver(point.barrier)
-            assert again == [point.barrier], point
-        pair.check(*range(1, point.barrier + 1))
-    report(f"deliveries: {len(points)} of {len(every)} deaths, each made good by the next deliverer")
+    with cases() as case:
+        for number, point in enumerate(points_of(feed, reporting, proxy)):
+            with case(point):
+                pair = make_pair(feed, reporting, f"pair{number}")
+                if point.barrier == 2:
+                    pair.deliver(1)
+                hold = Hold(point.number, answered=point.answered)
+                with a_core(), proxy.watching(hold):
+                    child = warm.start(pair.order(point.barrier, proxy.port))
+                    assert hold.come.wait(patience())
+                    warm.kill(child)
+                    if point.behind:  # its session is alive, as where a cable was pulled
+                        again = pair.deliver(point.barrier)
+                        hold.go_on.set()
+                    else:
+                        proxy.cut_all()
+                        hold.go_on.set()
+                        again = pair.deliver(point.barrier)
+                    assert again == [point.barrier]
+                pair.check(*range(1, point.barrier + 1))
 
 
 @pytest.mark.parametrize("suspended", [BEFORE_TELLING, AFTER_TELLING])
@@ -98,6 +102,7 @@ def test_death_between_the_sinks_commit_and_the_metaservices_record(
     pair.check(1, 2, 3)
 
 
+@pytest.mark.every_landing
 def test_lost_replies(feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are cut at each statement of a first load and of a delivery of changes, which ends all the same."""
     monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)

@@ -101,22 +101,6 @@ def test_a_session_that_makes_the_ledger_is_ended(feed: Feed, reporting: Reporti
     pair.check(1)
 
 
-def test_a_process_that_sleeps_with_its_locks(pair: Pair, proxy: Proxy, warm: Lane) -> None:
-    hold = Hold(place(pair, proxy, LEDGER), answered=True)
-    with proxy.watching(hold):
-        zombie = warm.start(pair.order(2, proxy.port))
-        assert hold.come.wait(patience())
-        warm.suspend(zombie)
-        hold.go_on.set()  # the answer is there when it wakes
-    (session,) = sessions(pair.reporting)
-    locked = pair.reporting.run("SELECT count(*) FROM pg_locks WHERE pid = %s AND mode = 'RowExclusiveLock'", session)
-    assert locked[0][0] >= 3
-    assert pair.deliver(3, request_key="successor") == [2, 3]
-    os.kill(zombie, signal.SIGCONT)
-    assert warm.end(zombie).error == "FencedDelivererError"
-    pair.check(1, 2, 3)
-
-
 def test_one_that_wakes_in_the_middle_does_not_disturb_its_successor(
     pair: Pair, proxy: Proxy, postgresql: PostgreSQL, warm: Lane
 ) -> None:

@@ -489,6 +489,7 @@ class Behaviour:
             catch_up(channel, Rows.CHANGES, CHANGES)
         check(place, CHANGES, Rows.CHANGES)
 
+    @pytest.mark.every_landing
     @pytest.mark.parametrize("before", [0, 1], ids=["the first load", "changes"])
     def test_killed_at_every_call(self, places: Places, before: int) -> None:
         """Another process delivers the rest: each row is there once, and nothing else is."""
@@ -506,6 +507,7 @@ class Behaviour:
                     check(place, CHANGES[: before + 2], Rows.CHANGES)
                     assert place.left_over() == []
 
+    @pytest.mark.every_landing
     @pytest.mark.parametrize("first", ["opens", "delivers"])
     def test_stopped_at_every_call_while_another_one(self, places: Places, first: str) -> None:
         """... opens the sink, or has even delivered all: when the first one goes on, it changes nothing any more."""

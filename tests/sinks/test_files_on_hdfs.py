@@ -37,6 +37,7 @@ class TestHdfs(Behaviour):
 
 @pytest.mark.drawn("files on HDFS")
 @pytest.mark.touches(*FILES)
+@pytest.mark.every_landing
 def test_each_reply_gets_lost(places: Callable[[], FilesOnHdfs], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the name node did what it was asked for is found out by asking the ledger."""
     calls: list[str] = []

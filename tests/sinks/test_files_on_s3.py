@@ -138,6 +138,7 @@ def test_a_conflict_is_tried_again(
     assert place.left_over() == []
 
 
+@pytest.mark.every_landing
 def test_each_reply_gets_lost(behind: Callable[[], Objects], front: Front) -> None:
     """Whether the store did what it was asked for is found out by asking the ledger."""
     deliver_steps(behind(), CHANGES[:2])

@@ -56,6 +56,7 @@ def run(session: SparkSession, barriers: Barriers, barrier: int, job: Job = amou
     return spec, run_epoch(session, spec, job)
 
 
+@pytest.mark.every_landing
 def test_sums_of_changes_equal_full_recomputation_after_every_barrier(
     session: SparkSession, barriers: Barriers
 ) -> None:

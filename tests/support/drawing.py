@@ -1,11 +1,19 @@
-"""The part of the tests that a landing plays of long lists: a third of what its change touches, a tenth of the rest.
+"""The part of the tests that a landing plays: what its change is about, and a tenth of the rest.
 
-`make test` calls pytest with ``--landing``; without that option, as in `make test-all`, everything is played. Three
-things are drawn: tests that are marked ``drawn``; of a test that runs on several deployments, or on tables of several
-formats, one, unless it is marked ``every_deployment``; and what a test, or a process that it starts, hands to
-:func:`drawn`. The commit's hash says which tenth, so that all of it comes up in the course of landings. What attacks a
-file of the package says so (``touches``): of that, a landing that changes the file plays a third, and all of what
-attacks a line near a changed one.
+`make test` calls pytest with ``--landing``; without that option, as in `make test-all`, everything is played. Four
+things are drawn:
+
+- the modules of a folder of tests that is about other places than the landing changes (:data:`ABOUT`), without those
+  of its tests that are marked ``every_landing``, and without what is drawn by itself;
+- tests that are marked ``drawn``;
+- of a test that runs on several deployments, or on tables of several formats, one, unless it is marked
+  ``every_deployment``;
+- what a test, or a process that it starts, hands to :func:`drawn`. Such a test is marked ``every_landing``, if its
+  folder is drawn: else only that tenth of its cases would ever come up which belongs to the turn of its module.
+
+The commit's hash says which tenth, so that landings of ten parts play everything. What attacks a file of the package
+says so (``touches``): of what is drawn, a landing that changes the file plays a third, and all of what attacks a line
+near a changed one; of a module it plays all.
 """
 
 from __future__ import annotations
@@ -16,7 +24,7 @@ import re
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -61,14 +69,15 @@ OPERATIONS = {
     ),
     "job": ("coordinator/staging.py", "metaservice/attempts.py", "metaservice/restage.py", "tables/_attempts.py"),
     "commit": (
-        *("coordinator/committing.py", "coordinator/blocking.py", "metaservice/commits.py", "metaservice/swapping.py"),
+        *("coordinator/committing.py", "coordinator/publishing.py", "coordinator/blocking.py"),
+        *("metaservice/commits.py", "metaservice/swapping.py"),
         *("tables/_checks.py", "tables/_commit.py", "tables/_sql_swap.py"),
     ),
     "abort": ("coordinator/aborting.py",),
     "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py", "metaservice/carrying.py"),
     "expiry": ("coordinator/expiring.py", "metaservice/expiring.py", "metaservice/leases.py", "tables/_expiry.py"),
     "revision": (
-        *("coordinator/revisions/publish.py", "coordinator/revisions/begin.py"),
+        *("coordinator/revisions/publish.py", "coordinator/revisions/begin.py", "coordinator/publishing.py"),
         *("metaservice/revisions.py", "metaservice/revision_rows.py"),
     ),
     "changes": (
@@ -82,7 +91,51 @@ OPERATIONS = {
         "coordinator/revisions/replay.py",
     ),
 }
-#: The second names a file with what the landing changes: file of the package -> first and last lines of the changes.
+#: Folders of tests, or files beside them -> the places that they are about. A landing that changes none of these, and
+#: nothing that the folder's modules share, plays those modules that it changes, and a tenth of the others. All other
+#: folders play at each landing.
+#:
+#: A place is a file of the package, or all below a folder (``spark/``); ``/docs/`` is one of the checkout.
+ABOUT: Mapping[str, Sequence[str]] = {
+    "tests/adopting": (
+        *("coordinator/adopting.py", "coordinator/joining.py", "coordinator/leaving.py", "coordinator/starting.py"),
+        *("metaservice/starts.py", "protocol/starting.py"),
+    ),
+    "tests/airflow": (
+        *("hooks/", "links/", "notifications/", "operators/", "plugins/", "sensors/", "triggers/", "provider.py"),
+        *("/dags/", "/docs/airflow-events.md"),
+    ),
+    "tests/api": ("api/",),
+    "tests/batching": ("coordinator/batching.py", "operators/_batch.py", "spark/batch.py"),
+    "tests/benchmarks": ("/benchmarks/",),
+    "tests/catalogs": ("tables/",),
+    "tests/cli": ("cli/",),
+    "tests/cluster": ("spark/",),
+    "tests/delivering": (
+        *("coordinator/delivering.py", "metaservice/deliveries.py", "operators/_extracts.py", "operators/deliver.py"),
+        *("protocol/deliveries.py", "sinks/", "spark/delivering.py", "spark/extracting.py"),
+    ),
+    "tests/demo": ("/dags/", "/demo/"),
+    "tests/expiry": (*OPERATIONS["expiry"], "protocol/retention.py"),
+    "tests/foreign": ("coordinator/blocking.py", "coordinator/resolving.py", "metaservice/resolving.py", "tables/"),
+    "tests/handover": ("operators/",),
+    "tests/hostile": ("protocol/names.py", "protocol/secrets.py", "spark/identifiers.py"),
+    "tests/postgresql": ("metaservice/", "tables/_sql_swap.py"),
+    "tests/reading": ("reading/",),
+    "tests/recovery": (
+        *("coordinator/journal.py", "coordinator/recovering.py", "coordinator/trimmed_journal.py"),
+        "protocol/journal.py",
+    ),
+    "tests/revising": ("coordinator/revisions/", "operators/revise.py", "protocol/revisions.py"),
+    "tests/sinks": ("sinks/", "systems/"),
+    "tests/sources": ("sources/", "systems/"),
+    "tests/spark": ("spark/", "/guard/"),
+    "tests/stories": ("coordinator/",),
+    "tests/test_hanging.py": ("/tests/support/",),
+    "tests/tutorials": ("cli/", "project/", "/docs/tutorials/"),
+    "tests/ui": ("api/", "links/", "plugins/", "/ui/"),
+}
+#: The second names a file with what the landing changes: place -> first and last lines of the changes in the package.
 _PART, _CHANGED = "BARRIER_TEST_PART", "BARRIER_TEST_CHANGED"
 #: A line of a file is attacked anew if the landing changes one that is no farther away: those of its function, about.
 _NEAR = 20
@@ -93,6 +146,8 @@ _HUNK = re.compile(r"@@ -\S+ \+(?P<first>\d+)(,(?P<length>\d+))? @@")
 _FORMATS = ("v2", "v3")
 _VARIANTS = frozenset((*SHARED, *APART, *_FORMATS))
 _Case = TypeVar("_Case")
+#: The test that this process plays.
+_playing: pytest.Item | None = None
 
 
 def drawn(
@@ -106,6 +161,8 @@ def drawn(
     """
     if is_whole():
         return list(cases)
+    if _playing and folder_of(_playing.nodeid) in ABOUT and not _playing.get_closest_marker("every_landing"):
+        raise pytest.UsageError(f"mark {_playing.nodeid} with every_landing: it has drawn() take a part of its cases")
     part = int(os.environ[_PART])
     return [case for number, case in enumerate(cases) if _plays(number, part, name, touches(case))]
 
@@ -117,21 +174,42 @@ def is_whole() -> bool:
 
 def _plays(number: int, part: int, name: str, attacked: Sequence[str]) -> bool:
     """Whether a landing that draws ``part`` plays that case of a list, which attacks these files or lines."""
-    start = part + crc32(name.encode())
-    if number % PARTS == start % PARTS:
+    if _is_turn(number, part, name):
         return True
     lines = [place for place in attacked if ":" in place]
-    return is_changed(lines) or (number % ATTACKED_PARTS == start % ATTACKED_PARTS and is_changed(attacked))
+    return is_changed(lines) or (_is_turn(number, part, name, ATTACKED_PARTS) and is_changed(attacked))
+
+
+def _is_turn(number: int, part: int, name: str, parts: int = PARTS) -> bool:
+    """Whether that case of the list ``name``, which is cut into ``parts``, is of the part that a landing draws."""
+    return number % parts == (part + crc32(name.encode())) % parts
 
 
 def is_changed(places: Sequence[str]) -> bool:
-    """Whether the landing changes one of these files of the package, or is near one of these lines (``file:line``)."""
-    changed = _read_changes(os.environ[_CHANGED]) if _CHANGED in os.environ else {}
+    """Whether the landing changes one of these places (see :data:`ABOUT`), or is near one of these ``file:line``."""
+    changed = _changes()
     for place in places:
         file, _, line = place.partition(":")
-        if any(not line or first - _NEAR <= int(line) <= last + _NEAR for first, last in changed.get(file, ())):
+        if line:
+            if any(first - _NEAR <= int(line) <= last + _NEAR for first, last in changed.get(file, ())):
+                return True
+        elif place in changed or (place.endswith("/") and any(each.startswith(place) for each in changed)):
             return True
     return False
+
+
+def drawn_folders() -> list[str]:
+    """Return the folders of tests of which the landing plays a tenth of the modules."""
+    shared = [place for place in _changes() if not Path(place).name.startswith("test_")]
+    return [
+        folder
+        for folder, places in ABOUT.items()
+        if not is_changed(places) and not any(place.startswith(f"/{folder}/") for place in shared)
+    ]
+
+
+def _changes() -> dict[str, list[tuple[int, int]]]:
+    return _read_changes(os.environ[_CHANGED]) if _CHANGED in os.environ else {}
 
 
 @cache
@@ -144,7 +222,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--landing",
         action="store_true",
-        help=f"of long lists play one part of {PARTS}, drawn by the commit, and more of what the change touches",
+        help=f"play what the change is about, and one part of {PARTS} of the rest, drawn by the commit",
     )
 
 
@@ -153,14 +231,16 @@ def pytest_configure(config: pytest.Config) -> None:
         "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list (one of LISTS in "
         "tests/support/drawing.py), or of this test's items",
         "touches(*places): files of the package that a drawn test attacks (a landing that changes one plays a third), "
-        "or lines of them, as file:line (a landing that changes one near it plays all)",
+        "or lines of them, as file:line (a landing that changes one near it plays all); or that a module is about",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
+        "every_landing: also a landing that changes nothing of what the folder is about plays this test",
     ):
         config.addinivalue_line("markers", marker)
     if not config.getoption("landing") or _PART in os.environ:
         return
-    commit = _git("rev-parse", "HEAD")
-    changed = _changes()
+    checkout = Path(__file__).parents[2]
+    commit = _git(checkout, "rev-parse", "HEAD")
+    changed = changes_in(checkout)
     folder = tempfile.TemporaryDirectory(prefix="airflow-barrier-landing-")
     file = Path(folder.name) / "changes.json"
     file.write_text(json.dumps(changed))
@@ -168,31 +248,46 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     config.add_cleanup(lambda: (os.environ.pop(_PART), os.environ.pop(_CHANGED)))
     report(
-        f"landing: part {os.environ[_PART]} of {PARTS}, drawn by commit {commit[:12]}; "
-        f"changed files of the package: {len(changed)}"
+        f"landing: part {os.environ[_PART]} of {PARTS}, drawn by commit {commit[:12]}; changed files: {len(changed)}; "
+        f"a part of the modules of {', '.join(drawn_folders()) or 'no folder'}"
     )
 
 
-def _changes() -> dict[str, list[tuple[int, int]]]:
-    """What the landing, and what is not committed yet, changes in the package, as lines of the new files."""
-    before = int(_git("show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
-    base = _git("rev-list", "-1", f"--before={before}", "HEAD")
+def changes_in(checkout: Path) -> dict[str, list[tuple[int, int]]]:
+    """Return the places that the landing, and what is not committed yet, changes, with the lines of the new files.
+
+    Lines are those of the package's files. A file that went, or got another name, is a place without lines.
+    """
+    before = int(_git(checkout, "show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
+    base = _git(checkout, "rev-list", "-1", f"--before={before}", "HEAD")
     if not base:  # a clone without history
         return {}
-    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    file = ""
-    for line in _git("diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
+    names = _git(checkout, "diff", "--name-only", "--no-renames", base, "--", ":/").splitlines()
+    changes: dict[str, list[tuple[int, int]]] = {_place_of(name): [] for name in names}
+    place = ""
+    for line in _git(checkout, "diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
         if line.startswith("+++ "):
-            file = line.removeprefix("+++ ").removeprefix(_PACKAGE)
-        elif hunk := _HUNK.match(line):
+            place = _place_of(line.removeprefix("+++ "))
+        elif (hunk := _HUNK.match(line)) and place in changes:
             first, length = int(hunk["first"]), int(hunk["length"] or 1)
-            changes[file].append((first, first + max(length, 1) - 1))
+            changes[place].append((first, first + max(length, 1) - 1))
     return changes
 
 
-def _git(*arguments: str) -> str:
+def _place_of(name: str) -> str:
+    """Return the place of a file of the checkout."""
+    return name.removeprefix(_PACKAGE) if name.startswith(_PACKAGE) else f"/{name}"
+
+
+def _git(checkout: Path, *arguments: str) -> str:
     asked = ["git", *arguments]
-    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(asked, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _playing
+    _playing = item
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -242,11 +337,33 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
         elif (variant := variant_of(item)) and not item.get_closest_marker("every_deployment"):
             others = [word for word in parameters.rstrip("]").split("-") if word not in variant]
             choices[f"{function}[{'-'.join(others)}]"].append(item)
+        else:
+            choices[item.nodeid].append(item)
     for name, each in lists.items():
         yield from (item for number, item in enumerate(each) if not _plays(number, part, name, _attacked_by(item)))
+    folders, modules = drawn_folders(), _modules_of(items)
     for name, each in choices.items():
-        chosen = each[(crc32(name.encode()) + part) % len(each)]
-        yield from (item for item in each if item is not chosen)
+        folder, module = folder_of(name), name.partition("::")[0]
+        is_due = each[0].get_closest_marker("every_landing") or is_changed([f"/{module}", *_attacked_by(each[0])])
+        if folder not in folders or is_due:
+            chosen = each[(crc32(name.encode()) + part) % len(each)]
+            yield from (item for item in each if item is not chosen)
+        else:
+            # The second variant has its turn a landing after the first one, so that each of them has one.
+            numbered = enumerate(each, modules[folder].index(module))
+            yield from (item for number, item in numbered if not _is_turn(number, part, folder))
+
+
+def folder_of(nodeid: str) -> str:
+    """Return the folder of tests, or the file beside the folders, that a test is in."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:2])
+
+
+def _modules_of(items: Sequence[pytest.Item]) -> dict[str, list[str]]:
+    modules: dict[str, list[str]] = defaultdict(list)
+    for module in sorted({item.nodeid.partition("::")[0] for item in items}):
+        modules[folder_of(module)].append(module)
+    return modules
 
 
 def _attacked_by(item: pytest.Item) -> list[str]:

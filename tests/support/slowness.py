@@ -1,7 +1,7 @@
 """How slow the host is: by so much more time a test, and each wait of it, may take before it counts as failed.
 
 Hosts differ by a factor of four. The first process of a run measures fixed work, once; the others have its answer from
-their environment. A host that is quicker than the one that budgets are of counts as that one.
+their environment. A host that is quicker than the one that bounds are of counts as that one.
 
 What is measured is time on the clock, with as many processes at work as a landing has: a host of two cores may let all
 of its processes together have half a core, and no process sees that in the CPU time of its own.
@@ -19,7 +19,7 @@ import pytest
 from tests.support.reporting import report
 
 _SLOWNESS = "BARRIER_TEST_SLOWNESS"
-#: Seconds that :data:`_WORK` takes, three times at once, on the host of two cores that time-outs and budgets are of.
+#: Seconds that :data:`_WORK` takes, three times at once, on the host of two cores that these bounds are of.
 _REFERENCE = 2.0
 _AT_ONCE = 3
 _WORK = """
@@ -30,7 +30,7 @@ for number in range(10_000_000):
 
 
 def slowness() -> float:
-    """1.0 or more: the factor for bounds of waits, for time-outs of tests and for budgets."""
+    """1.0 or more: the factor for bounds of waits, for time-outs of tests and for the budget of a landing."""
     return float(os.environ.get(_SLOWNESS, "1"))
 
 
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _SLOWNESS not in os.environ:
         os.environ[_SLOWNESS] = f"{max(1.0, _measured() / _REFERENCE):.2f}"
         config.add_cleanup(lambda: os.environ.pop(_SLOWNESS))
-        report(f"host: bounds and budgets are those of the reference host times {os.environ[_SLOWNESS]}")
+        report(f"host: bounds and the budget are those of the reference host times {os.environ[_SLOWNESS]}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
