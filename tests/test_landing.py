@@ -95,10 +95,10 @@ def test_somewhere(kind): pass
 
 def test_what_nobody_draws_fails_at_each_landing(pytester: pytest.Pytester) -> None:
     file = pytester.makepyfile(test_it=NOT_DRAWN)
-    items, _ = pytester.inline_genitems(file, "-p", "tests.support.drawing")
+    items, _ = pytester.inline_genitems(file, *PLUGINS)
     for part in range(PARTS):
         assert {"test_misspelt", "test_somewhere[sqlite elsewhere]"} <= played(items, part)
-    said = pytester.runpytest_inprocess("-p", "tests.support.drawing")
+    said = pytester.runpytest_inprocess(*PLUGINS)
     said.assert_outcomes(failed=2, passed=1)
     said.stdout.fnmatch_lines(
         [

@@ -63,20 +63,20 @@ class Access(Protocol):
         ...
 
     async def is_logged_in(self) -> bool:
-        """Whether their login still holds: an answer without an end, such as a stream, asks again and again."""
+        """Return whether their login still holds: an answer without an end, such as a stream, asks again and again."""
         ...
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
-        """Which of these DAGs they may read."""
+        """Return which of these DAGs they may read."""
         ...
 
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
-        """Which of these DAGs they may change, and so act for."""
+        """Return which of these DAGs they may change, and so act for."""
         ...
 
     def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
-        """Why these do not begin, as far as the host knows. They are of DAGs that the caller may read, and what is told
-        names no others.
+        """Return why these do not begin, as far as the host knows. They are of DAGs that the caller may read, and what
+        is told names no others.
         """
         ...
 
@@ -92,7 +92,7 @@ class Access(Protocol):
         ...
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
-        """What enters a source that is asked how far behind it is. Raises ConfigurationError."""
+        """Return the credentials by which a source is asked how far behind it is. Raises ConfigurationError."""
         ...
 
 

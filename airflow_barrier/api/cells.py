@@ -159,7 +159,7 @@ def cell_of(sight: Sight, states: States, barrier: Barrier, table: str, job: Job
 
 
 def summary_of(sight: Sight, cell: Cell, tables: Collection[str], *, whole: bool) -> str:
-    """What there is to say of a cell, in a few words; ``whole``: whether all DAGs of its barrier are seen."""
+    """Return what there is to say of a cell, in a few words; ``whole``: whether all DAGs of its barrier are seen."""
     if cell.state is CellState.BLOCKED:
         reason = cell.barrier.reason if whole else None
         return reason or "somebody else changed a table of the barrier"

@@ -29,7 +29,7 @@ def everything(name: str) -> bool:
 
 
 def told(found: Delay, seen: Seen = everything, sees_dag: Seen = everything) -> models.Delay:
-    """What jobs that are not ``seen`` took is one share of each part, of no job."""
+    """Give what jobs that are not ``seen`` took as one share of each part, of no job."""
     shares: dict[tuple[Part, str | None, str | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in found.blame:
         known = one.job is not None and seen(one.job)
@@ -122,6 +122,6 @@ def of_barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDelay:
 
 
 def _seen(sight: Sight, dags: Iterable[str]) -> tuple[Seen, Seen]:
-    """Which jobs, and which of ``dags``, the caller may know of."""
+    """Return which jobs, and which of ``dags``, the caller may know of."""
     sight.ask(dags)  # whose jobs may have left, or are none
     return {job.name for job in sight.jobs()}.__contains__, sight.sees

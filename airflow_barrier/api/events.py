@@ -56,7 +56,7 @@ class Watch:
         self._meta = meta
 
     def leave(self) -> bool:
-        """Whether nobody listens any more."""
+        """Return whether nobody listens any more."""
         self._listeners -= 1
         if self._listeners == 0 and self._task is not None:
             self._task.cancel()
@@ -206,6 +206,6 @@ async def _pause(seconds: float) -> None:
 
 
 def _server_stops() -> bool:
-    """Whether uvicorn was told to end: it waits for all answers, and says nothing to those that have no end."""
+    """Return whether uvicorn was told to end: it waits for all answers, and says nothing to those that have no end."""
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))

@@ -120,7 +120,7 @@ def _release(lease: Lease) -> Action:
 
 
 def choice(barrier: Barrier, table: InTheWay, decision: Decision) -> models.Choice:
-    """What becomes of whose rows."""
+    """Return what becomes of whose rows."""
     name = table.table
     if table.finding is None:
         says = f"Nothing is in the way any more: what {barrier} staged is published by its next commit."

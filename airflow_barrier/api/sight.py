@@ -68,8 +68,8 @@ class Sight:
         return found
 
     def edits_all(self, versions: Collection[int], revision: Revision | None = None) -> bool:
-        """Whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions and now,
-        or that join by ``revision``: who gives something up, or publishes it, does so for all of them.
+        """Return whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions
+        and now, or that join by ``revision``: who gives something up, or publishes it, does so for all of them.
         """
         dags = {dag for topology in self.versions(versions).values() for dag in owners(topology.jobs)}
         if revision is not None:
@@ -94,11 +94,11 @@ class Sight:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Those of the jobs that are seen now."""
+        """Return those of the jobs that are seen now."""
         return frozenset(table for job in self.jobs() for table in job.outlets)
 
     def summary(self, attempt: AttemptRow | None, job: Job, tables: Collection[str], *, member: bool) -> str:
-        """What a job does, in a few words, which name none but these ``tables``."""
+        """Return what a job does, in a few words, which name none but these ``tables``."""
         if attempt is None or attempt.state is not AttemptState.REQUESTED:
             told = None if attempt is None else attempt._replace(reason=self.reason(attempt))
             return summary_of(told, job.owner, member=member)
@@ -106,17 +106,17 @@ class Sight:
         return f"waits for {', '.join(waits)}" if waits else "requested"
 
     def waits(self, attempt: AttemptRow, tables: Collection[str]) -> list[str]:
-        """What an attempt waits for still; of what is none of ``tables`` only that there is something."""
+        """Return what an attempt waits for still; of what is none of ``tables`` only that there is something."""
         needs = attempt.waited_for if attempt.state is AttemptState.REQUESTED else ()
         told = [str(need) for need in needs if need.table in tables]
         return told if len(told) == len(needs) else [*told, _OTHERS]
 
     def waits_of(self, held_up: Iterable[Late]) -> Mapping[Awaited, Wait]:
-        """Why what of these is seen does not begin. What asks is not in a transaction."""
+        """Return why what of these is seen does not begin. What asks is not in a transaction."""
         return waits_of(self._access, held_up, self._readable)
 
     def reason(self, attempt: AttemptRow) -> str | None:
-        """Why an attempt ended. That another job was staged anew is told to who may read all."""
+        """Return why an attempt ended. That another job was staged anew is told to who may read all."""
         own = attempt.state not in (AttemptState.FENCED, AttemptState.VOIDED)
         return attempt.reason if own or self.sees_all(self._asked) else None
 
@@ -156,7 +156,7 @@ def sight(
 
 
 def sight_of(access: Access, meta: MetaService, topology: str) -> Sight:
-    """What of ``topology`` is seen, if anything. Raises UnknownTopologyError."""
+    """Return what of ``topology`` is seen, if anything. Raises UnknownTopologyError."""
 
     def look(rows: Overviews) -> tuple[Topology, int]:
         version = rows.version(topology)

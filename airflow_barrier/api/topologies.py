@@ -33,7 +33,7 @@ def deployments(
     access: AccessDep,
     dag: Annotated[str | None, Query(description="Only those that this DAG has jobs in.")] = None,
 ) -> models.Deployments:
-    """Those that cannot be asked are named to who sees a topology of another one; to others they are a 503."""
+    """Name those that cannot be asked to who sees a topology of another one; to others they are a 503."""
     told: dict[str, Mapping[str, Mapping[str, int]]] = {}
     failed: dict[str, HTTPException] = {}
     for name in access.deployments():
@@ -66,7 +66,7 @@ def topologies(
     name: Annotated[str, Query(description="Of those that have it in their name, or in that of a job or table.")] = "",
     health: Annotated[Health | None, Query(description="Of those that are so.")] = None,
 ) -> models.Topologies:
-    """Those are counted that are found by `dag` and `name`, whatever their health."""
+    """Count those that are found by `dag` and `name`, whatever their health."""
     meta = access.meta_service(deployment)
     known = known_topologies(meta)
     told = seen(access, known)
@@ -145,7 +145,7 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
 
 
 def _has(known: Known, name: str, dags: Iterable[str]) -> bool:
-    """Whether the topology, or a job or table of ``dags``, has it in its name."""
+    """Return whether the topology, or a job or table of ``dags``, has it in its name."""
     return name in known.name.lower() or any(name in known.names[dag] for dag in dags)
 
 
@@ -164,7 +164,7 @@ class _Glance(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands in the list: the worst first, of those the one whose readers have the oldest."""
+        """Return where it stands in the list: the worst first, of those the one whose readers have the oldest."""
         readable = self.standing.readable
         since = "" if readable is None else readable.timestamp.isoformat()
         return f"{WORST_FIRST.index(self.health)} {since} {self.known.name}"

@@ -54,7 +54,9 @@ def sources(access: AccessDep, sight: SightDep) -> models.Sources:
 
 
 def _asked(sight: Sight, access: Access, sources: Set[str]) -> list[SourceStatus]:
-    """How far behind these sources it is, as of a few seconds ago: brokers and buckets are not asked by each look."""
+    """Return how far behind these sources it is, as of a few seconds ago: brokers and buckets are not asked by each
+    look.
+    """
     topology = sight.meta.url, sight.name
     with _asking[topology]:
         now = monotonic()

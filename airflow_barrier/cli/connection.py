@@ -71,7 +71,7 @@ def connected(conn_id: str, *, new: bool = False) -> Iterator[Deployment]:
 
 
 def deployment_name(options: argparse.Namespace) -> str:
-    """What the deployment is called in addresses of the API."""
+    """Return the deployment's name in addresses of the API."""
     return UNNAMED if options.metaservice_url else str(options.conn_id)
 
 
@@ -114,7 +114,7 @@ def level(options: argparse.Namespace) -> Level:
 
 
 def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
-    """Those of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
+    """Return the credentials of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import BarrierHook

@@ -27,7 +27,7 @@ def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
 
 
 def plan_of(deployment: Deployment, groups: Sequence[BarrierGroup]) -> AdoptionPlan:
-    """What the groups declare, tried on what is there."""
+    """Return what the groups declare, tried on what is there."""
     from airflow_barrier.coordinator.adopting import plan_adoption
 
     deliveries = [delivery for group in groups for delivery in group.deliveries]

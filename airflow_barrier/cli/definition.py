@@ -13,7 +13,7 @@ from airflow_barrier.cli.main import DESCRIPTION, EPILOG
 
 
 def get_barrier_cli_commands() -> list[CLICommand]:
-    """What Airflow adds to its commands, in each of its processes that parses a command line."""
+    """Return what Airflow adds to its commands, in each of its processes that parses a command line."""
     return [
         GroupCommand(
             name="barrier",

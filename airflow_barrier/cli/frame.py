@@ -75,7 +75,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def summary(entry: Command | Group) -> str:
-    """What stands about it in lists."""
+    """Return the line about it in lists."""
     return entry.text.partition(".")[0]
 
 

@@ -88,7 +88,7 @@ def _placeholder_fault(statement: str, job: Job) -> str | None:
 
 
 def _syntax_doubt(statement: str) -> str | None:
-    """What sqlglot does not understand, where it is installed (extra `reading`)."""
+    """Return what sqlglot does not understand, where it is installed (extra `reading`)."""
     try:
         import sqlglot
     except ModuleNotFoundError:

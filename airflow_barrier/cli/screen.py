@@ -63,7 +63,7 @@ def _write(options: argparse.Namespace, document: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond,
+    """Return what JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond,
     durations in seconds, decimal numbers as text. Fields that a record does not show (``repr=False``) are secrets, and
     left out.
 
@@ -90,7 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def make_console(out: TextIO) -> Console:
-    """What is not a terminal gets no colours, and lines as long as what they say."""
+    """Return a console; one that is no terminal has no colours, and lines as long as what they say."""
     from rich.console import Console
 
     class Ours(Console):

@@ -86,7 +86,7 @@ def _kind(where: str, named: object) -> tuple[CatalogKind, ConnectionProperties]
 
 
 def _is_sendable(name: str, text: str, headers: tuple[str, ...]) -> bool:
-    """Whether a request can be made of it. Those who find out when they send it show it in their errors."""
+    """Return whether a request can be made of it. Those who find out when they send it show it in their errors."""
     if name.startswith(headers) and not text.isascii():
         return False
     return text == text.strip() and not any(unicodedata.category(letter) == "Cc" for letter in text)

@@ -118,7 +118,7 @@ class BarrierHook(BaseHook):
         return _meta_services.newest(self.barrier_conn_id)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether MetaService and catalog answer, as a sentence without secrets."""
+        """Return whether MetaService and catalog answer, as a sentence without secrets."""
         from airflow_barrier.coordinator.deployment import tables_of
 
         try:
@@ -157,7 +157,7 @@ def look_for_connections() -> None:
 
 
 def has_catalog(settings: Settings) -> bool:
-    """Whether there can be one to look at: that in the embedded database is made together with it."""
+    """Return whether there can be one to look at: that in the embedded database is made together with it."""
     file = embedded_file(settings)
     return settings.catalog_uri != settings.metaservice_url or file is None or file.is_file()
 
@@ -172,7 +172,7 @@ def embedded_file(settings: Settings) -> Path | None:
 
 
 def warning_of(settings: Settings) -> str | None:
-    """What is wrong with the embedded database where tasks run on other hosts, or None."""
+    """Return what is wrong with the embedded database where tasks run on other hosts, or None."""
     executors = str(conf.get("core", "executor")).split(",")
     if not settings.metaservice_url.startswith("sqlite") or all(one.endswith("LocalExecutor") for one in executors):
         return None
@@ -233,7 +233,7 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
 
 
 def _iceberg(extras: Mapping[str, Any], connection: Connection) -> dict[str, Any]:
-    """What the catalog's own connection adds."""
+    """Return what the catalog's own connection adds."""
     uri, properties = catalog_of(connection)
     if uri is None:
         return {"catalog_properties": properties}

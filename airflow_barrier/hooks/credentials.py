@@ -10,7 +10,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 
 
 def credentials_of(what: str, conn_id: str, conn_type: str) -> Credentials:
-    """What connection ``conn_id`` says, for ``what``, such as `source purchases`.
+    """Return what connection ``conn_id`` says, for ``what``, such as `source purchases`.
 
     Raises ConfigurationError for one that is missing, or of another type.
     """

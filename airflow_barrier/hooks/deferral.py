@@ -14,7 +14,8 @@ _ANSWER = 2.0
 
 
 def triggerer_fault() -> str | None:
-    """What keeps a deferred task from ever going on, as far as the API server says it; None: nothing that is known.
+    """Return what keeps a deferred task from ever going on, as far as the API server says it; None: nothing that is
+    known.
 
     The task SDK does not tell. The server that a task talks to may serve nothing but tasks: then this is not known.
     """

@@ -40,7 +40,7 @@ class BarrierLink(BaseOperatorLink):
     name = "Barrier"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """What the task has shown; empty if it does not know its barrier.
+        """Return what the task has shown; empty if it does not know its barrier.
 
         Airflow asks each time that a process of the task ends, and keeps the answer instead of what it had. A task
         that resumes may end before it knows its barrier again: what it showed when it was deferred stays.
@@ -75,7 +75,7 @@ def revision_page(revision: int) -> str:
 
 
 def page_url(barrier_conn_id: str, topology: str, page: str) -> str:
-    """Where Airflow's UI shows it. ``page``: a :func:`barrier_page` or a :func:`revision_page`."""
+    """Return where Airflow's UI shows it. ``page``: a :func:`barrier_page` or a :func:`revision_page`."""
     base = conf.get("api", "base_url", fallback="").rstrip("/")
     where = urlencode({"deployment": barrier_conn_id, "topology": topology}, quote_via=quote)
     return f"{base}/plugin/{UI_ROUTE}?{where}&{page}"

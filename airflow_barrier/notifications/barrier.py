@@ -108,7 +108,7 @@ def check_wanted(notifiers: Sequence[BaseNotifier], topologies: Sequence[str] | 
 def signals_of(
     context: Context, meta: MetaService, topologies: Sequence[str] | None, on: Sequence[SignalKind]
 ) -> list[Signal]:
-    """What the context's run has to tell, the oldest first. Raises UnknownTopologyError."""
+    """Return what the context's run has to tell, the oldest first. Raises UnknownTopologyError."""
     from airflow_barrier.coordinator.signals import signals
     from airflow_barrier.notifications._interval import interval_of
 

@@ -63,7 +63,8 @@ def true_or_false(argument: str, value: bool | str) -> bool:
 
 
 def several(argument: str, given: Iterable[_Each]) -> tuple[_Each, ...]:
-    """What stands in a list. Raises ConfigurationError for one thing alone; a text would be taken for its letters.
+    """Return what stands in a list. Raises ConfigurationError for one thing alone; a text would be taken for its
+    letters.
 
     >>> several("tables", ["shop.prices"])
     ('shop.prices',)

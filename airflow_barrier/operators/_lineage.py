@@ -110,7 +110,7 @@ def note_answer(
 
 
 def lineage(task: BaseOperator) -> OperatorLineage[Any, Any]:
-    """What the task noted, as the listener takes it."""
+    """Return what the task noted, as the listener takes it."""
     from airflow_barrier.operators._openlineage import lineage_of
 
     noted: _Noted = vars(task).get(_NOTED, _Noted())
@@ -129,7 +129,7 @@ def namespace_of(settings: Settings) -> str:
 
 
 def _is_listened_to(task: BaseOperator) -> bool:
-    """Whether the OpenLineage provider is installed, and sends events of this task anywhere."""
+    """Return whether the OpenLineage provider is installed, and sends events of this task anywhere."""
     try:
         from airflow.providers.openlineage import conf
     except ImportError:
@@ -153,5 +153,5 @@ class Listened:
     """An operator whose task notes what it reads and makes."""
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """What Airflow's OpenLineage listener sends with the end of the task, also of one that failed."""
+        """Return what Airflow's OpenLineage listener sends with the end of the task, also of one that failed."""
         return lineage(cast("BaseOperator", self))

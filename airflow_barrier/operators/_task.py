@@ -41,7 +41,7 @@ def run_type(context: Context) -> str:
 
 
 def is_running() -> bool:
-    """Whether a task runs in this process: then there is its supervisor to talk to.
+    """Return whether a task runs in this process: then there is its supervisor to talk to.
 
     Templates are rendered without one, too, by ``airflow tasks render`` for instance, whose context has a task instance
     although none runs. With a task SDK that has put the supervisor elsewhere a task may always run.
@@ -160,15 +160,17 @@ def skip(task: BaseOperator, reason: str) -> NoReturn:
 
 
 def reason_of(error: BaseException) -> str:
-    """What is kept of why a task failed: in one line, without the secrets that Airflow knows of, as in its own logs."""
+    """Return what is kept of why a task failed: in one line, without the secrets that Airflow knows of, as in its own
+    logs.
+    """
     # Spark's messages go on for pages; what happened stands in the first line, before which there may be an empty one
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {str(redact(first))[:_LONGEST_REASON]}"
 
 
 def tries_of(context: Context, error: BaseException) -> Tries:
-    """Which try has failed, and whether Airflow makes another one. The longer pauses of an exponential backoff are
-    Airflow's to know.
+    """Return which try has failed, and whether Airflow makes another one. The longer pauses of an exponential backoff
+    are Airflow's to know.
     """
     ti, tries = context["ti"], context["ti"].max_tries + 1
     again = ti.try_number < tries and not isinstance(error, AirflowFailException)

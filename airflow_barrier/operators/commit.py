@@ -154,7 +154,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
             return outcome.barrier.barrier_id
 
     def _skipped(self, context: Context) -> list[str]:
-        """Which of the tasks directly before this one, and of the start task, were skipped."""
+        """Return which of the tasks directly before this one, and of the start task, were skipped."""
         if self._start_task_id is None:  # Airflow's own rule lets none of these pass
             return []
         ti, asked = context["ti"], sorted({*self.upstream_task_ids, self._start_task_id})

@@ -88,7 +88,7 @@ class CompactTablesOperator(BaseOperator):
             return self._compact(deployment, barrier, context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> int | None:
-        """What was waited for may be there, and what did not answer may answer again: ask."""
+        """Ask: what was waited for may be there, and what did not answer may answer again."""
         check_event(event)
         if "barrier_id" not in event:
             return self.execute(context)

@@ -125,7 +125,7 @@ class DeliverOperator(Listened, BaseOperator):
         self.add_outlets([sink_asset(topology, to.name)])
 
     def declaration(self, dag_id: str) -> SinkDeclaration:
-        """What is registered with the topology, by the DAG of that id."""
+        """Return what is registered with the topology, by the DAG of that id."""
         return self.to.declare(self.tables, Rows(self.rows), dag_id)
 
     def execute(self, context: Context) -> int:

@@ -198,7 +198,7 @@ class BarrierGroup(TaskGroup):
 
     @property
     def fragment(self) -> Fragment:
-        """What this DAG adds to the topology."""
+        """Return what this DAG adds to the topology."""
         return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs), tuple(self._tables))
 
     @property
@@ -207,7 +207,9 @@ class BarrierGroup(TaskGroup):
         return {task.task_id: job for task, job in self._jobs}
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
-        """What ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for sinks."""
+        """Yield what ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for
+        sinks.
+        """
         found: dict[str, BaseOperator] = {}
         within = {task.task_id for task in self} - {task.task_id for task in (self.abort, *self.deliveries) if task}
         for leaf in super().get_leaves():

@@ -116,12 +116,12 @@ def check_sql(operator: BaseOperator, job: Job) -> None:
 
 
 def is_sql_file(sql: str) -> bool:
-    """Whether the text is the name of a file, which Airflow reads when the task runs."""
+    """Return whether the text is the name of a file, which Airflow reads when the task runs."""
     return sql.strip().endswith(".sql")
 
 
 def has_jinja(text: str) -> bool:
-    """Whether Airflow makes another text of it when the task runs."""
+    """Return whether Airflow makes another text of it when the task runs."""
     return any(sign in text for sign in ("{{", "{%", "{#"))
 
 

@@ -138,7 +138,7 @@ class ReviseOperator(BaseOperator):
         return revision.revision
 
     def _begun(self, deployment: Deployment, context: Context) -> Revision | None:
-        """What an earlier try of this task has begun."""
+        """Return what an earlier try of this task has begun."""
         revision = deployment.meta.revisions.under_way(self.topology)
         return revision if revision is not None and revision.actor == task_key(context) else None
 

@@ -109,7 +109,7 @@ def airflow_access(request: Request, user: GetUserDep) -> AirflowAccess:
 
 
 def _of(conn_id: str, get: Callable[[BarrierHook], _T]) -> _T:
-    """What a connection leads to. Raises ConfigurationError if there is none of that id, whatever it is."""
+    """Return what a connection leads to. Raises ConfigurationError if there is none of that id, whatever it is."""
     if sanitize_conn_id(conn_id) is None:
         raise ConfigurationError(f"connection {conn_id!a}: expected an id that Airflow can hold, found none")
     try:

@@ -56,7 +56,7 @@ _lock = threading.Lock()
 
 
 def find_waits(awaited: Collection[Awaited]) -> dict[Awaited, AirflowWait]:
-    """Why these do not begin, as far as there is anything to say. Each is asked for once in a few seconds."""
+    """Return why these do not begin, as far as there is anything to say. Each is asked for once in a few seconds."""
     with _lock:
         now = time.monotonic()
         for each in [each for each, (at, _) in _kept.items() if now - at > _KEPT_SECONDS]:
@@ -179,7 +179,7 @@ class _Known(NamedTuple):
         return AirflowWait(Outlook.PASSES, f"no run of DAG {dag.dag_id} is under way{failed}, and {coming}")
 
     def _wait_in(self, run: tuple[str, str], task_id: str | None) -> AirflowWait | None:
-        """Why the task, or anything if it is not known, does not begin in a run."""
+        """Return why the task, or anything if it is not known, does not begin in a run."""
         dag_id, state = run[0], self.runs[run]
         if state == DagRunState.QUEUED:
             return AirflowWait(Outlook.PASSES, f"the run of DAG {dag_id} is queued{self._full(dag_id)}")
@@ -244,7 +244,7 @@ def _tasks(session: Session, runs: Sequence[tuple[str, str]]) -> dict[tuple[str,
 
 
 def _pools(session: Session, names: Collection[str | None]) -> dict[str | None, _Slots]:
-    """What of these pools there are."""
+    """Return what of these pools there are."""
     pools = session.execute(select(Pool.pool, Pool.slots, Pool.include_deferred).where(Pool.pool.in_(names))).all()
     rows = session.execute(
         select(TaskInstance.pool, TaskInstance.dag_id, TaskInstance.state, func.sum(TaskInstance.pool_slots))

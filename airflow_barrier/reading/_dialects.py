@@ -36,7 +36,7 @@ class PinningDialect(Protocol):
     def pinned(self, written: str, pin: Pin, alias: str | None) -> str: ...
 
     def keeps_qualifiers(self, pin: Pin) -> bool:
-        """Whether columns may go on to be qualified by more than the table's last name."""
+        """Return whether columns may go on to be qualified by more than the table's last name."""
         ...
 
     def inlined(self, query: str, columns: tuple[str, ...], alias: str | None) -> str:

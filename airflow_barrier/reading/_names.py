@@ -91,7 +91,7 @@ def _folded(parts: Parts) -> Parts:
 
 
 def is_cte(table: exp.Table, place: Place) -> bool:
-    """Whether the name is that of a common table expression which is visible where it stands.
+    """Return whether the name is that of a common table expression which is visible where it stands.
 
     One that is being defined sees those before it, and itself only if it is recursive.
     """

@@ -71,7 +71,7 @@ class Reference:
 
 
 def references(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Where rows are read from: not the names in hints, nor those that functions are defined by."""
+    """Yield where rows are read from: not the names in hints, nor those that functions are defined by."""
     for table in tree.find_all(exp.Table):
         if table.find_ancestor(exp.Hint, exp.JoinHint, exp.UserDefinedFunction) is None:
             yield table
@@ -82,7 +82,7 @@ def function(table: exp.Table) -> str:
 
 
 def _span(statement: Statement, identifier: exp.Expr, what: str) -> tuple[int, int]:
-    """Where the identifier stands; the text there has to be it."""
+    """Return where the identifier stands; the text there has to be it."""
     start, end = identifier.meta.get("start", 0), identifier.meta.get("end", -1) + 1
     there = statement.text[start:end]
     if there != identifier.name and not (there[:1] in "`\"'" and unquoted(there) == identifier.name):

@@ -120,7 +120,9 @@ class Statement:
                 )
 
     def _yields_rows(self, name: Sequence[Token], after: Sequence[Token], hiding: frozenset[str]) -> bool:
-        """Whether what begins with ``name`` in the brackets of ``TABLE(...)`` is a query, or a function that may be."""
+        """Return whether what begins with ``name`` in the brackets of ``TABLE(...)`` is a query, or a function that
+        may be.
+        """
         if after[:1] and after[0].token_type == TokenType.L_PAREN and name[0].token_type not in _BEGINNINGS:
             return name[-1].text.casefold() not in hiding
         return name[0].token_type in _BEGINNINGS and after[:1] != [] and after[0].token_type != TokenType.R_PAREN
@@ -161,7 +163,7 @@ def _one(sql: str, tokens: Sequence[Token], what: str) -> tuple[str, list[Token]
 
 
 def _read_up_to(grammar: Dialect, sql: str) -> int:
-    """Where the quote or comment begins that ``sql`` ends within: up to there it is whole."""
+    """Return where the quote or comment begins that ``sql`` ends within: up to there it is whole."""
     for opened in reversed(list(_OPENS.finditer(sql))):
         start = opened.start()
         if sql[start] == sql[start - 1 : start]:

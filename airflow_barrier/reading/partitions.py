@@ -24,7 +24,8 @@ class Tables(Protocol):
 def replaceable(
     tables: Tables, catalog: str, target: tuple[str, ...], partition_by: Sequence[str] | None = None
 ) -> bool:
-    """Whether the table is there, seen to have partitions that can be replaced; False: it is not, and can be made.
+    """Return whether the table is there, seen to have partitions that can be replaced; False: it is not, and can be
+    made.
 
     Spark replaces partitions of the table's present partitioning only: of a table without any it replaces all rows,
     and rows of before a change of the partitioning it leaves where they are. Raises ConfigurationError for these.

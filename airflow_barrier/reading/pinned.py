@@ -35,11 +35,11 @@ class Pinned(ABC):
     @property
     @abstractmethod
     def resolution(self) -> Resolution:
-        """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
+        """Return which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
 
     @property
     def catalog(self) -> str:
-        """What engines call the catalog that the tables are in."""
+        """Return what engines call the catalog that the tables are in."""
         return self._deployment.spark_catalog
 
     @property
@@ -51,8 +51,8 @@ class Pinned(ABC):
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """What queries over the answer have read so far as it is now: tables and views that are not the topology's,
-        and metadata of its tables such as ``shop.price.snapshots``.
+        """Return what queries over the answer have read so far as it is now: tables and views that are not the
+        topology's, and metadata of its tables such as ``shop.price.snapshots``.
         """
         return tuple(sorted(self._outside))
 
@@ -82,7 +82,7 @@ class Pinned(ABC):
         }
 
     def _published(self) -> set[ResolvedTable]:
-        """What barriers that are COMMIT by now consist of: those of the answer, without the baseline."""
+        """Return what barriers that are COMMIT by now consist of: those of the answer, without the baseline."""
         found, consists = self.resolution, set[ResolvedTable]()
         if found.level is Level.REPEATABLE_READ:
             return set(found.tables.values()) if found.barrier_id else consists

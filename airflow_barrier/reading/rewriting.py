@@ -106,7 +106,7 @@ def rewrite(
 
 
 def pins_of(resolution: Resolution, metadata: Mapping[str, str] | None = None) -> dict[str, Pin]:
-    """What :func:`rewrite` takes; ``metadata`` (table -> where its document lies) for DuckDB."""
+    """Return what :func:`rewrite` takes; ``metadata`` (table -> where its document lies) for DuckDB."""
     return {
         table: Pin(resolved.snapshot_id, (metadata or {}).get(table)) for table, resolved in resolution.tables.items()
     }
@@ -161,7 +161,7 @@ class _Rewriting:
         return spliced(statement.text if inside else sql, edits)
 
     def _edit(self, reference: Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> Edit:
-        """What becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
+        """Return what becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
         if place.is_temporary(reference.parts):
             self.temporary.add(self.dialect.quoted(*reference.parts))
             return reference.edit(reference.written)
@@ -215,7 +215,7 @@ class _Rewriting:
         return reference.edit(self.dialect.inlined(query, (), reference.alias))
 
     def _is_about(self, reference: Reference, name: Parts) -> bool:
-        """Whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""
+        """Return whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""
         table, selector = self._selected(name)
         if table is None:
             return False

@@ -75,7 +75,7 @@ class ConsistentSession(Answer):
 
     @property
     def resolution(self) -> Resolution:
-        """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
+        """Return which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
         self._heartbeat.check()
         return self._resolution
 
@@ -228,7 +228,9 @@ class _Heartbeat:
         self.check()
 
     def rolled_back(self) -> bool:
-        """Whether work of the barriers that are held has been rolled back by now: the answer may consist of it."""
+        """Return whether work of the barriers that are held has been rolled back by now: the answer may consist of
+        it.
+        """
         self.check_anew()
         return self.lease.rolled_back
 

@@ -142,6 +142,6 @@ class _Here(Place):
 
 
 def _catalogs(conf: Mapping[str, str]) -> frozenset[str]:
-    """Those of the conf too that nobody has used yet, which Spark does not list."""
+    """Return those of the conf too that nobody has used yet, which Spark does not list."""
     names = (key.removeprefix(_CATALOG) for key in conf if key.startswith(_CATALOG))
     return frozenset({_OWN, *(name for name in names if "." not in name)})

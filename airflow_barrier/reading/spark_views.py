@@ -92,7 +92,7 @@ def names_in(text: str, what: str) -> Parts:
 def read_now(
     spark: SparkSession, view: str, snapshots: Mapping[str, int | None], catalog: str | None
 ) -> tuple[str, ...]:
-    """Which tables the temporary view ``view`` (quoted) reads at another snapshot than these; None: at any.
+    """Return which tables the temporary view ``view`` (quoted) reads at another snapshot than these; None: at any.
 
     Spark says it in the text of the view's plan only. ``catalog`` is that of the tables; None: whichever has a table of
     the name.
@@ -137,14 +137,14 @@ def _columns(described: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _details(described: Sequence[Row]) -> dict[str, str]:
-    """What is said of the whole, which comes after its columns."""
+    """Return what is said of the whole, which comes after its columns."""
     names = [row["col_name"] for row in described]
     begins = next((at for at, name in enumerate(names) if name in (_OF_A_VIEW, _OF_A_TABLE)), len(names))
     return {row["col_name"]: row["data_type"] for row in described[begins:]}
 
 
 def _query_of(statement: str) -> str:
-    """What follows the first AS of ``CREATE VIEW … AS query`` that stands in no brackets."""
+    """Return what follows the first AS of ``CREATE VIEW … AS query`` that stands in no brackets."""
     depth = 0
     for token in Dialect.get_or_raise("spark").tokenize(statement):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)

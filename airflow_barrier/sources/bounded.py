@@ -67,7 +67,7 @@ class UnfitFileError(ValueError):
 
 
 def fault(error: Exception, form: str) -> str:
-    """What is wrong with a file whose reading ended so, as "expected …, found …"."""
+    """Return what is wrong with a file whose reading ended so, as "expected …, found …"."""
     if isinstance(error, UnfitFileError):
         return str(error)
     return f"expected a readable {form} file, found {_said(error)}"

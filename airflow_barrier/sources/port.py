@@ -100,7 +100,7 @@ class Lag:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether something is gone, or will be within a day and less than half of the retention."""
+        """Return whether something is gone, or will be within a day and less than half of the retention."""
         left, kept = self.retention_left, self.retention
         soon = left is not None and kept is not None and left < min(timedelta(days=1), kept / 2)
         return soon or any(part.gone for part in self.parts)
@@ -180,7 +180,9 @@ class Source(Protocol):
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """What Spark needs to enter the source, which no page may show; empty where it enters by what itself has."""
+        """Return what Spark needs to enter the source, which no page may show; empty where it enters by what itself
+        has.
+        """
         ...
 
     def dataset(self, catalog: str) -> tuple[str, str]:
@@ -200,7 +202,7 @@ class Source(Protocol):
         ...
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
-        """Which positions belong to the epoch. Reads listings and metadata, writes at most a ref that pins them.
+        """Return which positions belong to the epoch. Reads listings and metadata, writes at most a ref that pins them.
 
         The cut's ``start`` repeats, under the same keys, what it builds on of the predecessor's ``end``.
         """
@@ -211,8 +213,8 @@ class Source(Protocol):
         ...
 
     def lag(self, cut: Cut | None, now: datetime) -> Lag | None:
-        """How far ``cut``, the newest that was made (None: none was), is behind what there is ``now``. None: such a
-        number makes no sense here. A person waits for it, so it takes some seconds at most.
+        """Return how far ``cut``, the newest that was made (None: none was), is behind what there is ``now``. None:
+        such a number makes no sense here. A person waits for it, so it takes some seconds at most.
 
         Raises SourceUnavailableError and SourceDataError.
         """

@@ -61,7 +61,7 @@ def _within(file: str, places: Sequence[str]) -> bool:
 
 
 def file_without_line(error: BaseException) -> tuple[str, str] | None:
-    """What is read and the URL of the file, where a text record is at fault whose line is not named yet."""
+    """Return what is read and the URL of the file, where a text record is at fault whose line is not named yet."""
     unfit = _UNFIT.search(str(error))
     if unfit is None or unfit["line"] or unfit["record"]:
         return None
@@ -69,7 +69,7 @@ def file_without_line(error: BaseException) -> tuple[str, str] | None:
 
 
 def _found(text: str) -> str:
-    """What was wrong; of messages that may quote the file, what kind of error each is."""
+    """Return what was wrong; of messages that may quote the file, what kind of error each is."""
     harmless = _HARMLESS.search(text)
     if harmless is not None:
         return harmless[0]

@@ -14,7 +14,7 @@ _STAMP_PREFIX = "barrier."
 
 
 def branch_is_ready(table: str, document: Document, stamp: Stamp, base: int | None) -> bool:
-    """Whether the attempt branch stands at ``base``; False if it is yet to be made.
+    """Return whether the attempt branch stands at ``base``; False if it is yet to be made.
 
     Raises SnapshotMissingError, and StagedTableError if the branch stands elsewhere.
     """

@@ -85,7 +85,7 @@ class TableCatalog(Protocol):
         ...
 
     def locations(self, tables: Iterable[str]) -> dict[str, str]:
-        """Where the current document of each table lies."""
+        """Return where the current document of each table lies."""
         ...
 
     def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:

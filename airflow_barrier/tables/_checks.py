@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 def keeps_rows_of(document: Document, expected: int | None) -> bool:
-    """Whether `main` is at ``expected``, or has only `replace` snapshots (compactions, which keep the rows) on it."""
+    """Return whether `main` is at ``expected``, or has only `replace` snapshots (compactions, which keep the rows) on
+    it.
+    """
     main = ref_of(document, MAIN)
     if expected is None:
         return has_no_rows(document, main)
@@ -56,7 +58,7 @@ def keeps_rows_of(document: Document, expected: int | None) -> bool:
 
 
 def require_main(table: str, document: Document, expected: int | None) -> int | None:
-    """What `main` is at, if that keeps the rows of ``expected``. Raises :class:`ForeignWriteError`."""
+    """Return what `main` is at, if that keeps the rows of ``expected``. Raises :class:`ForeignWriteError`."""
     if not keeps_rows_of(document, expected):
         raise _moved(
             table, document, expected, f". {_ONLY_ITS_JOB}, and {_way_back(table, document, expected)}"
@@ -82,7 +84,7 @@ def require_main_without(table: str, document: Document, stamp: Stamp) -> None:
 def publication_changes(
     document: Document, publication: Publication, new_id: int, manifest_list: str, now_ms: int
 ) -> Changes:
-    """What is left to do for ``publication``; nothing if it has been done.
+    """Return what is left to do for ``publication``; nothing if it has been done.
 
     ``new_id`` and ``now_ms`` are for a snapshot that is published anew, or that is empty, whose list of manifests is
     at ``manifest_list``.
@@ -156,12 +158,12 @@ def _earlier_tags(document: Document, publication: Publication, new: int | None)
 
 
 def _is_tagged(document: Document, publication: Publication, new: int | None) -> bool:
-    """Whether the publication was carried out: its tag comes along with all the rest."""
+    """Return whether the publication was carried out: its tag comes along with all the rest."""
     return new is not None and ref_of(document, publication.tag) == new
 
 
 def _was_published(document: Document, publication: Publication, new: int) -> bool:
-    """Whether a publish has set the tag and moved `main` already, and somebody wrote on top of it since.
+    """Return whether a publish has set the tag and moved `main` already, and somebody wrote on top of it since.
 
     That is then the next barrier's to refuse. A publisher may have died before it could write down that it was done.
     """
@@ -224,7 +226,7 @@ def _check_descent(document: Document, publication: Publication, new: int) -> No
 
 
 def _is_of_revision(document: Document, new: int, base: int | None, topology: str) -> bool:
-    """Whether a revision that began on ``base`` (None: on an empty root) can have come to ``new``."""
+    """Return whether a revision that began on ``base`` (None: on an empty root) can have come to ``new``."""
     if base is not None:
         return new in _same_rows(document, base) or _builds_on(document, new, base)
     *_, root = lineage(document, new)
@@ -238,7 +240,7 @@ def _is_of_revision(document: Document, new: int, base: int | None, topology: st
 
 
 def _require_expected(document: Document, publication: Publication) -> int | None:
-    """What `main` is at, if a publish may begin there. Raises :class:`ForeignWriteError`."""
+    """Return what `main` is at, if a publish may begin there. Raises :class:`ForeignWriteError`."""
     table, expected = publication.table, publication.expected
     main = ref_of(document, MAIN)
     # what a person has decided about is one snapshot exactly, and nothing that came on top of it
@@ -260,7 +262,7 @@ def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ance
 
 
 def is_pin(name: str, ref: Mapping[str, Any]) -> bool:
-    """Whether :func:`pin_changes` makes such refs."""
+    """Return whether :func:`pin_changes` makes such refs."""
     return (
         name != MAIN  # safety: unpin-leaves-main
         and (ref["type"] == "tag" or "min-snapshots-to-keep" in ref)  # safety: unpin-leaves-branches
@@ -342,7 +344,7 @@ def _way_back(table: str, document: Document, expected: int | None) -> str:
 
 
 def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:
-    """Whether the snapshot descends from ``expected``, or from what ``expected`` is a compaction of."""
+    """Return whether the snapshot descends from ``expected``, or from what ``expected`` is a compaction of."""
     same_rows = _same_rows(document, expected)
     return any(snapshot.get("parent-snapshot-id") in same_rows for snapshot in lineage(document, snapshot_id))
 

@@ -39,7 +39,7 @@ class Committer:
         return patiently()(self._read, tables)
 
     def current(self, table: str) -> tuple[str, Document]:
-        """Where the table's current document lies, and the document."""
+        """Return where the table's current document lies, and the document."""
 
         def look() -> tuple[str, Document]:
             return self._current(table, self._pointers.read([table])[table])
@@ -47,7 +47,7 @@ class Committer:
         return patiently()(look)
 
     def locations(self, tables: Iterable[str]) -> dict[str, str]:
-        """Where the current document of each table lies."""
+        """Return where the current document of each table lies."""
         tables = tuple(tables)
         return patiently()(self._pointers.read, tables) if tables else {}
 

@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def at_once(work: Callable[[_Item], _Found], items: Sequence[_Item]) -> list[_Found]:
-    """What ``work`` makes of each item, in their order. Several are worked on at a time, since each mostly waits.
+    """Return what ``work`` makes of each item, in their order. Several are worked on at a time, since each mostly
+    waits.
 
     Raises the first error, after all work that had begun has ended.
     """
@@ -72,7 +73,9 @@ class Documents:
         return _LOCAL if is_local(uri, self.properties) else self.io(uri)
 
     def of_each(self, work: Callable[[str, str], _Found], locations: Mapping[str, str]) -> dict[str, _Found]:
-        """What ``work`` makes of each table and the location of its document; :func:`at_once`, unless all are local."""
+        """Return what ``work`` makes of each table and the location of its document; :func:`at_once`, unless all are
+        local.
+        """
         if all(is_local(location, self.properties) for location in locations.values()):
             return {table: work(table, location) for table, location in locations.items()}
         return dict(zip(locations, at_once(lambda each: work(*each), list(locations.items())), strict=True))

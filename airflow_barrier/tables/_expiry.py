@@ -32,7 +32,7 @@ def snapshot_verdicts(
 
 
 def has_steps_since(document: Document, snapshot_id: int) -> bool:
-    """Whether the snapshot is there and, if it is one of `main`'s steps, every step since."""
+    """Return whether the snapshot is there and, if it is one of `main`'s steps, every step since."""
     if snapshot_id not in snapshots_of(document):
         return False
     main = ref_of(document, MAIN)
@@ -71,7 +71,7 @@ def _window(document: Document, window_tag: str | None, since: Collection[int]) 
 
 
 def _branch_steps(document: Document, refs: Refs) -> Iterator[tuple[str, int]]:
-    """What branches have beside `main`, each down to the snapshot at which it left `main`."""
+    """Yield what branches have beside `main`, each down to the snapshot at which it left `main`."""
     main = ref_of(document, MAIN)
     of_main = {snapshot["snapshot-id"] for snapshot in lineage(document, main)} if main is not None else set()
     for name, ref in refs.items():

@@ -38,6 +38,6 @@ def is_local(uri: str, properties: dict[str, str]) -> bool:
 
 
 def local_path(uri: str) -> Path:
-    """Where a local URI leads, read as pyiceberg reads it."""
+    """Return where a local URI leads, read as pyiceberg reads it."""
     parts = urlparse(uri)
     return Path(f"{parts.netloc}{parts.path}") if parts.scheme else Path(os.path.abspath(uri))

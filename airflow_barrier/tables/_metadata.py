@@ -93,7 +93,7 @@ def lineage(document: Document, snapshot_id: int) -> Iterator[Snapshot]:
 
 
 def has_no_rows(document: Document, snapshot_id: int | None) -> bool:
-    """Whether this is no snapshot, or an empty one that an attempt began with or a revision left."""
+    """Return whether this is no snapshot, or an empty one that an attempt began with or a revision left."""
     if snapshot_id is None:
         return True
     snapshot = snapshots_of(document).get(snapshot_id)
@@ -106,7 +106,7 @@ def has_no_rows(document: Document, snapshot_id: int | None) -> bool:
 
 
 def was_main(document: Document, snapshot_id: int) -> bool:
-    """Whether `main` has been at this snapshot, as far as the table remembers."""
+    """Return whether `main` has been at this snapshot, as far as the table remembers."""
     return any(entry["snapshot-id"] == snapshot_id for entry in document.get("snapshot-log") or ())
 
 
@@ -115,7 +115,7 @@ def is_wap_enabled(document: Document) -> bool:
 
 
 def deletes_old_documents(document: Document) -> bool | None:
-    """Whether those go that the table's log of metadata no longer lists; None: nobody has said, so they stay."""
+    """Return whether those go that the table's log of metadata no longer lists; None: nobody has said, so they stay."""
     said = (document.get("properties") or {}).get(_DELETE_AFTER_COMMIT)
     return None if said is None else str(said).lower() == "true"
 
@@ -168,7 +168,8 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
 
 
 def taken_in(document: Document) -> Changes:
-    """What lets the session conf `spark.wap.branch` count for the table, and old documents go; nothing if that is so.
+    """Return what lets the session conf `spark.wap.branch` count for the table, and old documents go; nothing if that
+    is so.
 
     Who has said that old documents stay is left alone.
     """

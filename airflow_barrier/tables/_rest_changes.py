@@ -8,7 +8,8 @@ from airflow_barrier.tables._metadata import MAIN, Changes, Document, edited_ref
 
 
 def table_change(document: Document, changes: Changes) -> dict[str, Any] | None:
-    """What to send so that a server makes of ``document`` what :func:`._metadata.edited` would; None: nothing to do.
+    """Return what to send so that a server makes of ``document`` what :func:`._metadata.edited` would; None: nothing
+    to do.
 
     It holds only while the table is the same one, and `main` and every ref that is touched are where they were.
 

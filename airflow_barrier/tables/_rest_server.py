@@ -105,7 +105,7 @@ class RestServer:
         self._require_committed(self._ask("POST", "transactions/commit", None, {"table-changes": list(changes)}))
 
     def identifier(self, table: str) -> dict[str, Any]:
-        """What a table is called in a commit over several."""
+        """Return what a table is called in a commit over several."""
         namespace, _, name = table.rpartition(".")
         return {"namespace": namespace.split("."), "name": name}
 

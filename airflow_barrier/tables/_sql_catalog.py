@@ -132,7 +132,9 @@ class SqlTables(Committer):
         return True
 
     def _row(self, table: str) -> str | None:
-        """Where the table's row points to, though no document may be there any more; None: there is no such row."""
+        """Return where the table's row points to, though no document may be there any more; None: there is no such
+        row.
+        """
         try:
             return self.locations([table])[table]
         except MissingTableError:

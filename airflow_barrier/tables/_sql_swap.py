@@ -79,7 +79,7 @@ class SqlPointers:
 
     @property
     def database_url(self) -> str:
-        """Where the database is: without password and options, which may differ between those who share it."""
+        """Return where the database is: without password and options, which may differ between those who share it."""
         from sqlalchemy import URL
 
         url = self.url
@@ -89,8 +89,8 @@ class SqlPointers:
         self._engine.dispose()
 
     def can_be_moved_by(self, connection: Connection) -> bool:
-        """Whether ``connection``, somebody else's to a PostgreSQL database of this name, has come to these pointers,
-        and may move them.
+        """Return whether ``connection``, somebody else's to a PostgreSQL database of this name, has come to these
+        pointers, and may move them.
         """
         with self.translated(), self._engine.connect() as own:
             server, ours, _ = own.exec_driver_sql(_POINTERS_SEEN).one()
@@ -111,7 +111,7 @@ class SqlPointers:
         return False
 
     def count(self) -> int:
-        """How many tables the catalog has; none before an engine made the first one."""
+        """Return how many tables the catalog has; none before an engine made the first one."""
         from sqlalchemy import func, inspect, select
 
         rows = _iceberg_tables()
@@ -137,7 +137,9 @@ class SqlPointers:
             yield connection
 
     def lock(self, connection: Connection, tables: Iterable[str]) -> dict[str, str]:
-        """What :meth:`read` returns; the rows are locked in the order of their names, so that no two deadlock."""
+        """Return what :meth:`read` returns; the rows are locked in the order of their names, so that no two
+        deadlock.
+        """
         with self.translated():
             return self._select(connection, tables, lock=True)
 

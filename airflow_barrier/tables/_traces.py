@@ -8,14 +8,14 @@ from airflow_barrier.tables.port import Traces
 
 
 def main_origin(document: Document) -> Stamp | None:
-    """Which attempt staged what `main` is at; None if that is nobody's attempt, or nothing."""
+    """Return which attempt staged what `main` is at; None if that is nobody's attempt, or nothing."""
     main = ref_of(document, MAIN)
     snapshot = snapshots_of(document).get(main) if main is not None else None
     return None if snapshot is None else _stamp(snapshot)
 
 
 def traces_of(document: Document, topology: str) -> Traces:
-    """What tags, branches and snapshots are there still."""
+    """Return what tags, branches and snapshots are there still."""
     refs = refs_of(document)
     names = (parse_tag(name) for name, ref in refs.items() if ref["type"] == "tag")
     tags = frozenset((tag.barrier_id, tag.revision) for tag in names if tag is not None and tag.topology == topology)

@@ -367,7 +367,7 @@ class IcebergTables:
                 yield from rows.iter_batches(size)
 
     def row_counts(self, table: str, snapshot_ids: Collection[int]) -> dict[int, int]:
-        """How many rows the table has at each snapshot, as far as their summaries tell; changes nothing."""
+        """Return how many rows the table has at each snapshot, as far as their summaries tell; changes nothing."""
         snapshots = snapshots_of(self._read(table))
         counts = {each: snapshots[each]["summary"].get("total-records") for each in snapshot_ids if each in snapshots}
         return {each: int(count) for each, count in counts.items() if count is not None}
@@ -411,7 +411,7 @@ def _publication_edit(document: Document, location: str, *, publication: Publica
 
 
 def _manifest_list(location: str, snapshot_id: int) -> str:
-    """Where the list of an empty snapshot is written, for a table whose document lies at ``location``."""
+    """Return where the list of an empty snapshot is written, for a table whose document lies at ``location``."""
     return f"{location.rpartition('/')[0]}/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
 
 

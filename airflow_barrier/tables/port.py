@@ -109,7 +109,7 @@ class TableFormat(Protocol):
 
     @property
     def atomic(self) -> bool:
-        """Whether :meth:`publish` makes all tables visible in one step; else it goes table by table."""
+        """Return whether :meth:`publish` makes all tables visible in one step; else it goes table by table."""
         ...
 
     @property
@@ -118,8 +118,8 @@ class TableFormat(Protocol):
         ...
 
     def can_be_moved_by(self, connection: Connection) -> bool:
-        """Whether :meth:`publish` can join a transaction of ``connection``, to PostgreSQL: it has come to the very
-        table of pointers that the catalog's own connections come to, and may change it.
+        """Return whether :meth:`publish` can join a transaction of ``connection``, to PostgreSQL: it has come to the
+        very table of pointers that the catalog's own connections come to, and may change it.
         """
         ...
 
@@ -142,12 +142,12 @@ class TableFormat(Protocol):
         ...
 
     def wap_enabled(self, tables: Sequence[str]) -> Mapping[str, bool]:
-        """Whether unchanged jobs can be sent to a branch of each table: its property `write.wap.enabled`."""
+        """Return whether unchanged jobs can be sent to a branch of each table: its property `write.wap.enabled`."""
         ...
 
     def deletes_old_metadata(self, tables: Sequence[str]) -> Mapping[str, bool | None]:
-        """Whether commits delete what describes older and older states of each table; None: nobody has said, so that
-        all of it stays.
+        """Return whether commits delete what describes older and older states of each table; None: nobody has said, so
+        that all of it stays.
         """
         ...
 
@@ -211,7 +211,9 @@ class TableFormat(Protocol):
         ...
 
     def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
-        """What the summaries of the snapshots on the attempt branch say, newest first; nothing of it is checked."""
+        """Return what the summaries of the snapshots on the attempt branch say, newest first; nothing of it is
+        checked.
+        """
         ...
 
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
@@ -223,7 +225,8 @@ class TableFormat(Protocol):
         ...
 
     def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
-        """What `main` of each table is at, if that is as expected or only has `replace` snapshots (compactions) on top.
+        """Return what `main` of each table is at, if that is as expected or only has `replace` snapshots (compactions)
+        on top.
 
         Raises :class:`~airflow_barrier.protocol.errors.ForeignWriteError` naming the table, what was expected and
         what was found.
@@ -274,8 +277,8 @@ class TableFormat(Protocol):
     # --- revisions --------------------------------------------------------------------------------
 
     def schema_faults(self, table: str, snapshots: Sequence[int | None]) -> Sequence[str]:
-        """What keeps epochs of ``table`` from being computed again, a sentence each: columns that are not what they
-        were at one of ``snapshots`` (None: no rows yet). Columns that were added since and may be NULL are none.
+        """Return what keeps epochs of ``table`` from being computed again, a sentence each: columns that are not what
+        they were at one of ``snapshots`` (None: no rows yet). Columns that were added since and may be NULL are none.
 
         :func:`~airflow_barrier.tables.schemas.check_schema` makes an error of them. Raises
         :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`.
@@ -291,7 +294,7 @@ class TableFormat(Protocol):
     def snapshot_verdicts(
         self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
     ) -> Sequence[SnapshotVerdict]:
-        """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
+        """Return which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
 
         ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
         kept; where the table has no such tag, or `main` does not lead there (it is another revision's), all of `main`
@@ -301,13 +304,13 @@ class TableFormat(Protocol):
         ...
 
     def has_steps_since(self, table: str, snapshot_id: int) -> bool:
-        """Whether what came into `main` since a snapshot can still be told: no expiry has taken a step of it."""
+        """Return whether what came into `main` since a snapshot can still be told: no expiry has taken a step of it."""
         ...
 
     # --- after a loss -----------------------------------------------------------------------------
 
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
-        """Where each table's metadata document lies now."""
+        """Return where each table's metadata document lies now."""
         ...
 
     def origin(self, table: str) -> Stamp | None:
@@ -315,7 +318,7 @@ class TableFormat(Protocol):
         ...
 
     def traces(self, table: str, topology: str) -> Traces:
-        """What the table still tells of a topology whose MetaService was lost."""
+        """Return what the table still tells of a topology whose MetaService was lost."""
         ...
 
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:

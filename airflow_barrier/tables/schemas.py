@@ -21,7 +21,8 @@ class _Column:
 
 
 def incompatibilities(table: str, document: Document, snapshot_ids: Sequence[int | None]) -> list[str]:
-    """What of the table's columns is not as at those snapshots (None: it had none), a sentence each, in their order.
+    """Return what of the table's columns is not as at those snapshots (None: it had none), a sentence each, in their
+    order.
 
     Columns added since that may be NULL, and columns that may be NULL since, are no fault. Raises
     :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`.
@@ -47,7 +48,7 @@ def incompatibilities(table: str, document: Document, snapshot_ids: Sequence[int
 
 
 def differences(document: Document, declared: Mapping[str, Any]) -> list[str]:
-    """What of the table's columns is not as in the ``declared`` schema (as Iceberg writes it), a phrase each.
+    """Return what of the table's columns is not as in the ``declared`` schema (as Iceberg writes it), a phrase each.
 
     Names are compared as Spark does. Further columns that may be NULL are no fault.
     """

@@ -79,7 +79,7 @@ class Watcher:
         self._came = asyncio.Event()
 
     async def follow(self, look: Look, patience: float) -> AsyncIterator[Outcome]:
-        """What becomes of what is waited for: each change in words, and the event at last.
+        """Yield what becomes of what is waited for: each change in words, and the event at last.
 
         ``patience``: seconds without an answer until an event says so. Raises what ``look`` raises, unless trying again
         can help.

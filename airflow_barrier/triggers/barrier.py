@@ -148,7 +148,7 @@ class BarrierTrigger(BaseTrigger):
         )
 
     def _look(self, view: TopologyView) -> Outcome:
-        """Whether it has come. Runs in a thread."""
+        """Return whether it has come. Runs in a thread."""
         found = [look(view, condition) for condition in self.conditions]
         for one in found:
             if one.never is not None and one.waits_for is not None:

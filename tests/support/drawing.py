@@ -113,7 +113,7 @@ ABOUT: Mapping[str, Sequence[str]] = {
     "tests/cluster": ("spark/",),
     "tests/delivering": (
         *("coordinator/delivering.py", "metaservice/deliveries.py", "operators/_extracts.py", "operators/deliver.py"),
-        *("protocol/deliveries.py", "sinks/", "spark/delivering.py", "spark/extracting.py"),
+        *("protocol/deliveries.py", "sinks/", "systems/", "spark/delivering.py", "spark/extracting.py"),
     ),
     "tests/demo": ("/dags/", "/demo/"),
     "tests/expiry": (*OPERATIONS["expiry"], "protocol/retention.py"),

@@ -73,7 +73,7 @@ def _layout(options: argparse.Namespace) -> str:
 
 
 def _read(options: argparse.Namespace, sql: str, take: Callable[[DuckDBPyRelation], _T]) -> _T:
-    """What ``take`` makes of the rows, once it is sure that they were held for as long as that took."""
+    """Return what ``take`` makes of the rows, once it is sure that they were held for as long as that took."""
     from airflow_barrier.reading.duckdb_views import running
     from airflow_barrier.reading.session import consistent_session
 

@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _given_up(deployment: Deployment, topology: str) -> list[str]:
-    """What the MetaService knows to be in flight; of a lost one, nothing."""
+    """Return what the MetaService knows to be in flight; of a lost one, nothing."""
     try:
         in_flight = deployment.meta.barriers.uncommitted(topology)
     except UnknownTopologyError:

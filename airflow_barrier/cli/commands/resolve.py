@@ -92,7 +92,7 @@ def _show(found: Answer, console: Console) -> None:
 
 
 def _explained(resolved: Resolved) -> Iterator[str]:
-    """What the decision means, plainly."""
+    """Yield what the decision means, plainly."""
     barrier, table = resolved.barrier, resolved.table
     if resolved.decision is None:
         yield f"{barrier}: nothing is in the way of {table} any more"

@@ -98,7 +98,7 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
 
 
 def _readers(one: TopologyStatus) -> str:
-    """What readers have, how old it is, and how old it may be."""
+    """Return what readers have, how old it is, and how old it may be."""
     if one.committed_timestamp is None or one.age is None:
         said = f"readers have {_serves(one.committed)}"
     else:

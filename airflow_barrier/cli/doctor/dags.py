@@ -56,7 +56,7 @@ def jobs(case: Case) -> Iterator[Finding]:
 
 
 def schedules(case: Case) -> Iterator[Finding]:
-    """Why a DAG would never run, though all that it needs is there."""
+    """Yield why a DAG would never run, though all that it needs is there."""
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -80,7 +80,7 @@ def schedules(case: Case) -> Iterator[Finding]:
 
 
 def tables(case: Case) -> Iterator[Finding]:
-    """What `topology validate` says: tables, sources and sinks."""
+    """Yield what `topology validate` says: tables, sources and sinks."""
     if not case.groups:
         return
     try:

@@ -73,7 +73,7 @@ def _connection(about: str, conn_id: str, case: Case) -> Iterator[Finding]:
 
 
 def _submit(about: str) -> Iterator[Finding]:
-    """What can be told without starting a driver on a cluster."""
+    """Yield what can be told without starting a driver on a cluster."""
     import shutil
 
     from airflow_barrier.operators.handover.local_spark import installed_version
@@ -254,7 +254,7 @@ def _catalogs(session: Any) -> list[str]:
 
 
 def _other_address(session: SparkSession, settings: Settings) -> str | None:
-    """What differs between the catalog in Spark's conf and the deployment's, as far as both say it."""
+    """Return what differs between the catalog in Spark's conf and the deployment's, as far as both say it."""
     from airflow_barrier.coordinator.settings import parsed_url
     from airflow_barrier.tables import CATALOGS, catalog_at
 
@@ -298,5 +298,5 @@ def _shown(url: str) -> str:
 
 
 def _folder(metadata: str) -> str:
-    """Where a table lies; of a local file by its path, which is written in several ways."""
+    """Return where a table lies; of a local file by its path, which is written in several ways."""
     return re.sub(r"^file:/*", "/", metadata.rpartition("/metadata/")[0])

@@ -47,7 +47,7 @@ def hand_over(operator: Any, handing: Handing) -> None:
 
 
 def _named(operator: Any) -> dict[str, Any]:
-    """What the run consists of, from ``json`` and from named arguments, which win."""
+    """Return what the run consists of, from ``json`` and from named arguments, which win."""
     named = {
         name: value
         for name in ("tasks", "new_cluster", "existing_cluster_id")

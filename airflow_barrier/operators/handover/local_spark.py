@@ -22,7 +22,7 @@ def installed_version(binary: str) -> str | None:
 
 
 def _homes(binary: str) -> Iterator[Path]:
-    """Where Spark's own launcher looks, in its order."""
+    """Yield where Spark's own launcher looks, in its order."""
     if "SPARK_HOME" in os.environ:
         yield Path(os.environ["SPARK_HOME"])
     if path := shutil.which(binary):

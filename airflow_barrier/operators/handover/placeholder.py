@@ -23,7 +23,7 @@ BARRIER_CONF = "@@barrier_conf@@"
 
 
 def is_in(operator: Any) -> bool:
-    """Whether a templated field of the operator holds the placeholder."""
+    """Return whether a templated field of the operator holds the placeholder."""
     return any(_holds(getattr(operator, name, None)) for name in operator.template_fields)
 
 

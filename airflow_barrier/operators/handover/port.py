@@ -35,7 +35,7 @@ class Adapter(Protocol):
     """
 
     def refusal(self, operator: Any) -> str | None:
-        """What keeps this operator from being a job, and what to do about it; None if nothing does.
+        """Return what keeps this operator from being a job, and what to do about it; None if nothing does.
 
         Asked while the DAG is parsed, when templated fields are still templates, and again before each attempt.
         """

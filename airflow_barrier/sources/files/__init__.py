@@ -256,7 +256,7 @@ class Files:
         """Nothing: a cut holds no files, they are the landing folder's."""
 
     def _first_cut(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
-        """What is in the jobs' tables is used up along with the epoch's files, and not read."""
+        """Cut the first epoch: what is in the jobs' tables is used up along with its files, and not read."""
         before = self._cut_of(request, already)
         if isinstance(before, NotReady):
             return before
@@ -295,7 +295,7 @@ class Files:
     # --- in the Spark driver ----------------------------------------------------------------------
 
     def readings(self, cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
-        """Which files are read, and which of their records."""
+        """Return which files are read, and which of their records."""
         if self.attribute_by == "event_time":
             return file_cuts.event_time_readings(cut, after, until)
         own = file_cuts.own_files(cut)

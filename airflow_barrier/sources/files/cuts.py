@@ -119,7 +119,8 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
 
 
 def event_time_readings(cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
-    """What the epoch reads: its own files up to ``until``, and from held ones what has become due since ``after``.
+    """Return what the epoch reads: its own files up to ``until``, and from held ones what has become due since
+    ``after``.
 
     Where the cut itself says what it comes after, that counts: of a source that left and came back it is longer ago.
     """
@@ -191,7 +192,7 @@ def whole(cuts: Sequence[Cut]) -> Cut:
 
 
 def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> dict[str, str]:
-    """What is wrong with which file."""
+    """Return what is wrong with which file."""
 
     def look(file: LandedFile) -> str | None:
         if file.fault is not None:  # safety: no-odd-files
@@ -207,7 +208,7 @@ def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> d
 
 
 def unused(listed: Sequence[LandedFile], used: _Used) -> list[LandedFile]:
-    """Those of ``listed`` that are in no cut."""
+    """Return those of ``listed`` that are in no cut."""
     taken = used([file.path for file in listed])
     return [
         file
@@ -219,8 +220,8 @@ def unused(listed: Sequence[LandedFile], used: _Used) -> list[LandedFile]:
 def _seen(
     source: str, folder: Folder, request: CutRequest, listed: Sequence[LandedFile], new: Sequence[LandedFile]
 ) -> dict[str, Any]:
-    """What a cut says of the files that earlier ones have used: ``seen``, when it looked at them, and ``overwritten``,
-    in words, which are others by then.
+    """Return what a cut says of the files that earlier ones have used: ``seen``, when it looked at them, and
+    ``overwritten``, in words, which are others by then.
 
     Those of the cut before are compared with it, and others with when it looked: what is told does not grow with
     history, and each file is told once.
@@ -249,7 +250,7 @@ def _seen(
 
 
 def _listed(source: str, folder: Folder) -> list[LandedFile]:
-    """What lies in the folder. Nobody hears otherwise of what is left out, so the log says it."""
+    """Return what lies in the folder. Nobody hears otherwise of what is left out, so the log says it."""
     listing = folder.listing()
     for path, why in islice(listing.left_out.items(), 1):
         log.info(
@@ -335,8 +336,8 @@ def _counted(folder: Folder, by: EventTime, seen: Sequence[Seen], after: datetim
 
 
 def _tried(read: Callable[[], _R], layout: Layout, otherwise: Callable[[str], _R]) -> _R:
-    """What ``read`` says of one file, or ``otherwise`` of what is wrong with it: whatever a file does to a library, it
-    is that file's fault, and no other's.
+    """Return what ``read`` says of one file, or ``otherwise`` of what is wrong with it: whatever a file does to a
+    library, it is that file's fault, and no other's.
     """
     try:
         return read()
@@ -355,7 +356,7 @@ def _held(seen: Sequence[Seen], until: datetime) -> list[dict[str, Any]]:
 
 
 def _idle(listed: Sequence[LandedFile], now: datetime, timeout: timedelta | None) -> bool:
-    """Whether nothing has landed for so long that the watermark is not waited for any more."""
+    """Return whether nothing has landed for so long that the watermark is not waited for any more."""
     return timeout is not None and all(file.modified <= now - timeout for file in listed)
 
 

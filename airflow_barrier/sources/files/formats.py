@@ -57,7 +57,9 @@ class Span:
 
 
 def mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    """What is wrong with the file's schema, as "expected …, found …", or None. Raises what a damaged file raises."""
+    """Return what is wrong with the file's schema, as "expected …, found …", or None. Raises what a damaged file
+    raises.
+    """
     if layout.format == "parquet":
         return _parquet_mismatch(fs, path, layout.columns)
     if layout.format == "csv":
@@ -78,7 +80,8 @@ def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | No
 
 
 def _fits(declared: SparkType, found: pa.DataType) -> bool:
-    """Whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what it is.
+    """Return whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what
+    it is.
 
     Narrower integers, floats and decimals fit wider ones. Nanoseconds do not: Spark refuses them.
     """
@@ -230,7 +233,7 @@ def _newest(parts: Iterator[_Part], moment: datetime) -> datetime | None:
 
 
 def count_late(fs: Any, path: str, layout: Layout, column: str, after: datetime) -> int:
-    """How many records of the file have an event time up to ``after``. Raises what a damaged file raises."""
+    """Return how many records of the file have an event time up to ``after``. Raises what a damaged file raises."""
     return _late(_parts(fs, path, layout, column), after)
 
 

@@ -27,7 +27,7 @@ _NO_DATA = "Spark takes for no data (it begins with '_' or '.', or ends with '._
 
 
 def left_out_by_spark(path: str) -> bool:
-    """Whether Spark, told to read a folder with all that is in it, passes over the file of that relative path.
+    """Return whether Spark, told to read a folder with all that is in it, passes over the file of that relative path.
 
     Its own rule (``HadoopFSUtils``, and ``PartitioningAwareFileIndex`` for files), oddities included: folders of
     Parquet's metadata are looked into.
@@ -79,7 +79,7 @@ class LandedFile:
 
     @property
     def fault(self) -> str | None:
-        """What keeps it from being read, as far as its name and kind tell: "expected …, found …"."""
+        """Return what keeps it from being read, as far as its name and kind tell: "expected …, found …"."""
         if self.odd is not None:
             return f"expected a file, found {self.odd}; land the file itself, by moving it in"
         parts = self.path.split("/")
@@ -153,7 +153,7 @@ class Folder:
         return self.listing().files
 
     def listing(self) -> Listing:
-        """What :meth:`files` has, and what is left out."""
+        """Return what :meth:`files` has, and what is left out."""
         try:
             # a listing that the client remembers would hide files that have landed since
             self.fs.invalidate_cache()

@@ -303,7 +303,7 @@ class IcebergTable:
         return self._cut(request, catalog, table, start, end, was, more)
 
     def _idle(self, newest: Snapshot | None, now: datetime) -> bool:
-        """Whether nothing has been committed for so long that the watermark is not waited for any more."""
+        """Return whether nothing has been committed for so long that the watermark is not waited for any more."""
         if self.idle_timeout is None or newest is None:
             return self.idle_timeout is not None
         return datetime.fromtimestamp(newest.timestamp_ms / 1000, timezone.utc) <= now - self.idle_timeout
@@ -354,7 +354,7 @@ def _early(arrivals: Sequence[Arrival], until: datetime) -> dict[str, str]:
 
 
 def _ancestors_in_use(table: Table, start: int | None, end: int, more: Mapping[str, Any]) -> int:
-    """How many snapshots before ``end`` this epoch reads through, and the next one for records that are held.
+    """Return how many snapshots before ``end`` this epoch reads through, and the next one for records that are held.
 
     What is read from nothing is read of its last snapshot alone.
     """

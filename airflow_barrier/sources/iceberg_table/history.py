@@ -48,8 +48,8 @@ def main_as_of(name: str, table: Table, moment: datetime) -> int | None:
 
 
 def _is_first(table: Table, snapshot: Snapshot) -> bool:
-    """Whether nothing was before it: no rows of a parent, and no parent (which pyiceberg forgets when it expires that)
-    but the empty one that the branches of a table's first barrier begin at, where `main` never was.
+    """Return whether nothing was before it: no rows of a parent, and no parent (which pyiceberg forgets when it
+    expires that) but the empty one that the branches of a table's first barrier begin at, where `main` never was.
     """
     counts = _counts(snapshot)
     if counts.get("added-records", "0") != counts.get("total-records"):
@@ -103,8 +103,8 @@ class EventTimes:
         self._type = field.field_type
 
     def arrivals(self, snapshots: Sequence[Snapshot], from_nothing: bool) -> list[Arrival]:
-        """What came with each. ``from_nothing``: with the oldest came all that it holds, since what its ancestors
-        brought may be known to it alone. Raises :class:`SourceDataError` for a data file without bounds.
+        """Return what came with each. ``from_nothing``: with the oldest came all that it holds, since what its
+        ancestors brought may be known to it alone. Raises :class:`SourceDataError` for a data file without bounds.
         """
         return [
             self._arrival(snapshot, self._held(snapshot) if from_nothing and number == 0 else self._added(snapshot))
@@ -143,7 +143,9 @@ class EventTimes:
                 yield newest_up_to_parquet(data, self._column, future)
 
     def count_late(self, arrival: Arrival, after: datetime) -> int:
-        """How many of its records have an event time up to ``after``. Only files that hold both kinds are read."""
+        """Return how many of its records have an event time up to ``after``. Only files that hold both kinds are
+        read.
+        """
         late = 0
         for file in arrival.files:
             span = self._span(file)

@@ -287,7 +287,7 @@ class Kafka:
         return decoded(records, self._format, self._what, skip_broken=self.dead_letters is not None)
 
     def letters(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
-        """Those of the epoch's records that do not decode."""
+        """Return those of the epoch's records that do not decode."""
         return broken(self._records(spark, cut, until, secrets), self._format, self._what)
 
     def _records(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:

@@ -119,7 +119,7 @@ def _meaning(schema: Mapping[str, Any]) -> _Meaning | None:
 
 
 def _becomes(wrote: _Meaning, reads: _Meaning) -> bool:
-    """Whether each value of the one is exactly one of the other."""
+    """Return whether each value of the one is exactly one of the other."""
     if wrote[0] == reads[0] == _DECIMAL:
         return reads[2] >= wrote[2] and reads[1] - reads[2] >= wrote[1] - wrote[2]
     return any({wrote[0], reads[0]} <= alike for alike in _ALIKE)

@@ -107,8 +107,8 @@ def _reading(cut: Cut) -> dict[int, int]:
 
 
 def check_goes_on(topic: Log, cut: Cut) -> dict[int, int]:
-    """Where the next cut begins in each partition that this one knows. Raises SourceDataError for a topic in which that
-    is another place by now, or none.
+    """Return where the next cut begins in each partition that this one knows. Raises SourceDataError for a topic in
+    which that is another place by now, or none.
     """
     end = {each: offset for each, offset in _by_number(cut.end["offsets"]).items() if each in topic.partitions}
     if lost := _made_anew(topic, cut.end) or _truncated(topic, cut.end, end):
@@ -126,8 +126,8 @@ def whole(cuts: Sequence[Cut]) -> Cut:
 
 
 def held_before(cut: Cut) -> list[dict[str, Any]]:
-    """What earlier epochs left for this one: ``partition``, offsets ``from`` and ``to`` (exclusive), and ``until``: the
-    latest timestamp (UTC) of a record that they left.
+    """Return what earlier epochs left for this one: ``partition``, offsets ``from`` and ``to`` (exclusive), and
+    ``until``: the latest timestamp (UTC) of a record that they left.
     """
     return list((cut.start or {}).get("held", ()))
 
@@ -136,7 +136,9 @@ def held_before(cut: Cut) -> list[dict[str, Any]]:
 
 
 def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dict[int, int]:
-    """Where each partition's part begins: at its predecessor's end; a partition that is new, at its first record."""
+    """Return where each partition's part begins: at its predecessor's end; a partition that is new, at its first
+    record.
+    """
     first = {partition: place.offset for partition, place in topic.beginnings(topic.partitions).items()}
     if start is None:
         return first
@@ -158,7 +160,9 @@ def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dic
 
 
 def _lost(topic: Log, known: Mapping[str, Any], begin: Mapping[int, int], end: Mapping[int, int]) -> list[str]:
-    """What is gone of the offsets from ``begin`` to ``end``, in words. ``known``: the end of the cut that has them."""
+    """Return what is gone of the offsets from ``begin`` to ``end``, in words. ``known``: the end of the cut that has
+    them.
+    """
     if anew := _made_anew(topic, known):
         return anew
     first = topic.beginnings([partition for partition in sorted(begin) if partition in topic.partitions])
@@ -178,8 +182,8 @@ def _made_anew(topic: Log, known: Mapping[str, Any]) -> list[str]:
 
 
 def _truncated(topic: Log, known: Mapping[str, Any], end: Mapping[int, int]) -> list[str]:
-    """Which partitions end earlier, or have grown again: a later leader than the one of the cut has written what stands
-    before ``end``.
+    """Return which partitions end earlier, or have grown again: a later leader than the one of the cut has written
+    what stands before ``end``.
     """
     epochs = _by_number(known.get("epochs", {}))
     lost = []
@@ -199,7 +203,7 @@ def _truncated(topic: Log, known: Mapping[str, Any], end: Mapping[int, int]) -> 
 
 
 def _used_up(topic: Log, already: datetime | int | Mapping[str, Any]) -> dict[str, Any]:
-    """What a job's tables have already, as the end of a cut: records up to a moment, or before offsets."""
+    """Return what a job's tables have already, as the end of a cut: records up to a moment, or before offsets."""
     if isinstance(already, datetime):
         ends = topic.stable_ends(topic.partitions)
         first = topic.first_after(topic.partitions, already)
@@ -290,7 +294,7 @@ def _not_idle(
     future: datetime,
     timeout: timedelta | None,
 ) -> list[int]:
-    """Those of the partitions that are waited for: with a record that is newer than the timeout."""
+    """Return those of the partitions that are waited for: with a record that is newer than the timeout."""
     if timeout is None or not partitions:
         return [*partitions]
     found = _ends(topic, _Later(now - timeout, future), {each: begin[each] for each in partitions}, stable)
@@ -329,7 +333,7 @@ def _held(
 
 
 def _still_there(topic: Log, start: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was left for later epochs, without what is gone since."""
+    """Return what was left for later epochs, without what is gone since."""
     if start["topic_id"] != topic.topic_id:
         return []
     first, ends = topic.beginnings(topic.partitions), topic.stable_ends(topic.partitions)

@@ -62,8 +62,8 @@ def _retention(config: Mapping[str, str]) -> timedelta | None:
 
 
 def _oldest(topic: Log, unread: Mapping[int, int], cut: Cut | None) -> dict[int, datetime]:
-    """When the first record of each partition that was not read yet is from: of those from an offset on, and of those
-    that an epoch left for later ones.
+    """Return when the first record of each partition that was not read yet is from: of those from an offset on, and of
+    those that an epoch left for later ones.
     """
     found = {each: [at] for each, at in topic.first_timestamps(unread).items()} if unread else {}
     held: dict[int, int] = {}

@@ -104,8 +104,8 @@ class Log:
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     def records(self, partition: int, begin: int, end: int) -> Iterator[Offset]:
-        """Where the committed records from ``begin`` to before ``end`` are, which are read here one batch after the
-        other. It may end early, with those that are gone.
+        """Yield where the committed records from ``begin`` to before ``end`` are, which are read here one batch after
+        the other. It may end early, with those that are gone.
         """
         with self._reading({partition: begin}) as consumer:
             while True:
