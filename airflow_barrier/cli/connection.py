@@ -114,7 +114,9 @@ def level(options: argparse.Namespace) -> Level:
 
 
 def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
-    """Return the credentials of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
+    """Return the credentials of an Airflow connection. Raises ConfigurationError, which says what to do
+    ``otherwise``.
+    """
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import BarrierHook

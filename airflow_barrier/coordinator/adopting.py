@@ -45,12 +45,12 @@ class TableStep:
 
     @property
     def enables_wap(self) -> bool:
-        """Whether write-audit-publish is to be switched on, which changes nothing for anybody else."""
+        """Return whether write-audit-publish is to be switched on, which changes nothing for anybody else."""
         return self.exists and not self.wap_enabled
 
     @property
     def bounds_metadata(self) -> bool:
-        """Whether old metadata is to go from now on, which changes nothing for who reads or writes the table."""
+        """Return whether old metadata is to go from now on, which changes nothing for who reads or writes the table."""
         return self.exists and self.deletes_old_metadata is None
 
 
@@ -73,8 +73,8 @@ def plan_adoption(
     sinks: Sequence[tuple[str, SinkDeclaration, Credentials | None]] = (),
     joined: Collection[str] = (),
 ) -> AdoptionPlan:
-    """What the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources from being
-    cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes nothing.
+    """Return what the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources
+    from being cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes nothing.
 
     ``joined``: topologies whose barriers none of the DAGs opens.
     """

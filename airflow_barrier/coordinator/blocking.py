@@ -54,7 +54,7 @@ def block(
 
 
 def resolve_command(barrier: Barrier, table: str, decision: Decision) -> str:
-    """What a person types."""
+    """Return the command that a person types."""
     return (
         f"airflow-barrier barrier resolve {barrier.topology} {barrier.barrier_id} --table {shlex.quote(table)} "
         f"--{decision.value} --reason TEXT"
@@ -62,7 +62,7 @@ def resolve_command(barrier: Barrier, table: str, decision: Decision) -> str:
 
 
 def reason_of(barrier: Barrier, findings: Mapping[str, BarrierError]) -> str:
-    """Why a barrier is BLOCKED: which tables, what was expected and found, and how a person goes on."""
+    """Return why a barrier is BLOCKED: which tables, what was expected and found, and how a person goes on."""
     named = [_one(barrier, table, findings[table]) for table in sorted(findings)[:_NAMED]]
     more = [f"and {len(findings) - _NAMED} tables more"] if len(findings) > _NAMED else []
     return ". ".join(named + more)

@@ -104,7 +104,7 @@ def check_reachable(deployment: Deployment, job: Job) -> None:
 
 
 def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None:
-    """What keeps a source from being cut, in words; None: nothing that can be seen before."""
+    """Return what keeps a source from being cut, in words; None: nothing that can be seen before."""
     try:
         deployment.source_of(declared).look(deployment.tables)
     except _OURS:
@@ -147,7 +147,7 @@ def _named(topology: Topology, declared: ExternalSource, error: Exception) -> Ba
 
 
 def _kind(error: Exception) -> type[BarrierError]:
-    """Whether trying again helps stays as it was."""
+    """Return whether trying again helps stays as it was."""
     return type(error) if isinstance(error, BarrierError) else SourceDataError
 
 
@@ -157,7 +157,7 @@ def _readers(topology: Topology, declared: ExternalSource) -> str:
 
 
 def said(error: Exception) -> str:
-    """What is kept of it: our own errors say nothing of data, and of others' there is no telling."""
+    """Return what is kept of an error: our own say nothing of data, and of others' there is no telling."""
     return one_line(str(error))[:_LONGEST_REASON] if isinstance(error, BarrierError) else type(error).__name__
 
 
@@ -264,7 +264,9 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
 
 
 def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:
-    """Whether it is the first of a revision that clears its tables, and so computes all that there was up to there."""
+    """Return whether it is the first of a revision that clears its tables, and so computes all that there was up to
+    there.
+    """
     if not attempt.line:
         return False
     revision = deployment.meta.revisions.get(attempt.topology, attempt.line)

@@ -146,7 +146,7 @@ class Delay:
 
 
 def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierDelay:
-    """Where the time of a barrier went. Raises UnknownBarrierError for one that is not there, or was aborted.
+    """Return where the time of a barrier went. Raises UnknownBarrierError for one that is not there, or was aborted.
 
     Of one that was computed again, or trimmed, no more is known than when it was opened and readable.
     """

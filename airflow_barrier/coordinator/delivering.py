@@ -133,7 +133,7 @@ def sink_fault(
     credentials: Credentials | None,
     tables: Mapping[str, Table],
 ) -> str | None:
-    """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
+    """Return what keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
 
     ``tables``: those that are made when their jobs join, as they are declared. That others are not there yet is left
     to whoever looks at tables: of the sink all the rest is looked at.
@@ -209,7 +209,7 @@ def _validated(
 
 
 def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-    """What the channel does, and see that no table has the column of a delivery's own."""
+    """Return what the channel does, and see that no table has the column of a delivery's own."""
     for table, schema in schemas.items():
         if CHANGE in schema.names:
             raise SinkRefusedError(  # safety: change-is-the-deliverys
@@ -416,7 +416,7 @@ class _Worker:
         self._start = {table: read[position].get(table) for table, position in positions.items()}
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
-        """What is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
+        """Yield what is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
         if self._position is None:
             yield through
             return
@@ -432,7 +432,7 @@ class _Worker:
                 yield barrier
 
     def _since(self, position: Position) -> dict[str, int | None]:
-        """What the tables were at what was delivered last, also if a revision has replaced that since."""
+        """Return what the tables were at what was delivered last, also if a revision has replaced that since."""
         try:
             found = self._deployment.meta.answers.resolve(
                 self._sink.topology, Level.REPEATABLE_READ, at=position.barrier_id, revision=position.revision

@@ -33,7 +33,7 @@ CredentialsOf = Callable[[str, str, str], Credentials]
 
 
 def nobody_gets_in(what: str, conn_id: str, conn_type: str) -> Credentials:
-    """Where there are no connections. Raises ConfigurationError."""
+    """Refuse: there are no connections here. Raises ConfigurationError."""
     raise ConfigurationError(
         f"{what}: expected connection {conn_id}, of type {conn_type}, found no Airflow that has connections; run this "
         "through Airflow, or the command airflow-barrier with --conn-id"
@@ -101,7 +101,7 @@ class Deployment:
 
     @cached_property
     def shares_database(self) -> bool:
-        """Whether publish and COMMIT are one transaction: catalog and MetaService are one database, where the
+        """Return whether publish and COMMIT are one transaction: catalog and MetaService are one database, where the
         MetaService's connection may move the tables.
 
         Raises StoreUnavailableError, CatalogUnavailableError.

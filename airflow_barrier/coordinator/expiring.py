@@ -48,7 +48,7 @@ class ExpiryPlan:
 
     @property
     def snapshots(self) -> int:
-        """How many snapshots of all tables would go."""
+        """Return how many snapshots of all tables would go."""
         return sum(not verdict.keep for verdicts in self.tables.values() for verdict in verdicts)
 
 
@@ -65,7 +65,7 @@ class Expired:
 
 
 def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> ExpiryPlan:
-    """What :func:`expire` would do now; changes nothing."""
+    """Return what :func:`expire` would do now; changes nothing."""
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [tag for barrier in (*going, *deployment.meta.expiry.pending(topology)) for tag in barrier.tags]
@@ -168,7 +168,7 @@ def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retentio
 def _cut_short(
     deployment: Deployment, topology: str, retention: Retention, verdicts: Sequence[BarrierVerdict]
 ) -> str | None:
-    """Whether each commit lets go, by the tag policy, of what ``retention`` would keep."""
+    """Return whether each commit lets go, by the tag policy, of what ``retention`` would keep."""
     unbroken = deployment.tag_policy.unbroken
     if unbroken is None:
         return None
@@ -182,7 +182,7 @@ def _cut_short(
 
 
 def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention: Retention) -> bool:
-    """Whether a barrier was committed within the retention's age, readable or not."""
+    """Return whether a barrier was committed within the retention's age, readable or not."""
     try:
         commit_at = deployment.meta.barriers.get(topology, barrier_id).commit_at
     except UnknownBarrierError:
@@ -193,7 +193,7 @@ def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention:
 def _table_verdicts(
     deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
 ) -> Callable[[str], Sequence[SnapshotVerdict]]:
-    """What says of a table of the topology what becomes of each of its snapshots, as it is by then."""
+    """Return a function that gives a table's verdicts on its snapshots, as of when it is called."""
     baselines = {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(topology, 0)}
 
     def on(table: str) -> Sequence[SnapshotVerdict]:
@@ -212,8 +212,8 @@ def _table_verdicts(
 
 
 def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool:
-    """Whether somebody may read the table as it was when it joined, of which there is no tag: who was answered before
-    it was in a barrier that is COMMIT."""
+    """Return whether somebody may read the table as it was when it joined, of which there is no tag: who was answered
+    before it was in a barrier that is COMMIT."""
     firsts = {lease.barrier_id for lease in deployment.meta.leases.of(topology)}
     return 0 in firsts or any(
         all(row.table != table for row in deployment.meta.barriers.progress(topology, first)) for first in firsts

@@ -72,7 +72,8 @@ _Waiting = tuple[LateJob, Awaited]
 
 
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
-    """Those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are not.
+    """Return those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are
+    not.
 
     None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
     """
@@ -250,7 +251,7 @@ def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
-    """What repeatable read serves; the baseline has no time of its own."""
+    """Return what repeatable read serves; the baseline has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
     if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
         found = rows.served(topology, {BarrierState.COMMIT})
@@ -273,8 +274,9 @@ def _took(recent: Iterable[BarrierRow]) -> list[_Took]:
 
 
 def _patience_of(newest: Iterable[_Took], since: datetime) -> timedelta:
-    """How long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers that were
-    committed by then took from opening to COMMIT, and a minute at least. What is committed later changes nothing.
+    """Return how long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers
+    that were committed by then took from opening to COMMIT, and a minute at least. What is committed later changes
+    nothing.
     """
     return patience(seconds for commit_at, seconds in newest if commit_at <= since)
 

@@ -173,7 +173,7 @@ def _not_in_the_way(
 
 
 def _ours(row: TableProgress) -> int | None:
-    """What the barrier has of a table by itself, whatever was decided before."""
+    """Return what the barrier has of a table by itself, whatever was decided before."""
     if row.decision is Decision.ADOPT_THEIRS:
         return row.set_aside
     # of a carried table, what main was at: maybe a compaction of what is carried

@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the last answer did not come."""
+        """Return whether the last answer did not come."""
         return self._failures > 0
 
     def pause(self) -> float:

@@ -150,7 +150,7 @@ class Attempts(Group):
 
     @reads
     def needs(self, connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
-        """What a REQUESTED attempt lacks before it can be started; empty for any other."""
+        """Return what a REQUESTED attempt lacks before it can be started; empty for any other."""
         return _needs_of(connection, attempt)
 
     def start(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
@@ -319,7 +319,7 @@ def _current_attempt(
 
 
 def _why_fenced(before: Attempt, request: Request) -> str:
-    """Why an attempt that was under way counts no more: what is shown beside it."""
+    """Return why an attempt that was under way counts no more: what is shown beside it."""
     if before.request_key != request.request_key:
         return f"superseded by task {request.request_key}"
     if before.generation != request.generation:
@@ -389,14 +389,14 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
 
 
 def _still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
-    """What the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
+    """Return what the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
     attempt = load_attempt(connection, attempt_id)
     needs = _needs_of(connection, attempt)
     return needs if set(needs) <= set(attempt.waited_for) else ()
 
 
 def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
-    """What a REQUESTED attempt lacks."""
+    """Return what a REQUESTED attempt lacks."""
     if attempt.state is not AttemptState.REQUESTED:
         return ()
     return _needs(attempt, *_surroundings(connection, attempt))

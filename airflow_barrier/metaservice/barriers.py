@@ -261,7 +261,7 @@ class Barriers(Group):
 
     @reads
     def count_epochs(self, connection: Connection, topology: str, first: int) -> int:
-        """How many barriers from ``first`` on have an epoch that counts. Reads them all, in the database."""
+        """Return how many barriers from ``first`` on have an epoch that counts. Reads them all, in the database."""
         where = _with_epoch(topology, committed=False, first=first)
         return int(connection.execute(select(func.count()).select_from(schema.barrier).where(*where)).scalar_one())
 
@@ -277,7 +277,9 @@ class Barriers(Group):
 
     @reads
     def stands(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Standing:
-        """Where each table of a barrier stands; ``line``: in revision ``line``. For those who wait: two queries."""
+        """Return where each table of a barrier stands; ``line``: in revision ``line``. For those who wait: two
+        queries.
+        """
         barrier = load_barrier(connection, topology, barrier_id, line)
         if barrier.state in (BarrierState.COMMIT, BarrierState.ABORTED) and barrier_id > 0:
             # the rows of its tables may have been trimmed; which ones it had is known all the same

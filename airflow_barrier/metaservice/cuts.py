@@ -101,8 +101,8 @@ class Cuts(Group):
 
     @reads
     def used_items(self, connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
-        """Those of ``items`` that are in the cut of a barrier that is not aborted, or that the revision under way made
-        anew.
+        """Return those of ``items`` that are in the cut of a barrier that is not aborted, or that the revision under
+        way made anew.
         """
         return {row.item for row in _uses(connection, topology, source, items)}
 
@@ -181,7 +181,7 @@ def _items(connection: Connection, topology: str, barrier_id: int, line: int, so
 
 
 def _uses(connection: Connection, topology: str, source: str, items: Sequence[str]) -> list[Row[Any]]:
-    """Where ``items`` are used."""
+    """Return where ``items`` are used."""
     cut_item, revision = schema.cut_item, under_way(connection, topology)
     lines = [
         STANDING,
@@ -298,7 +298,9 @@ def check_begins(connection: Connection, predecessor: Barrier, following: Sequen
 
 
 def _moved(following: Cut, before: Cut) -> list[str]:
-    """What ``following`` begins at (its start repeats it, under the same keys) and ``before`` no longer ends at."""
+    """Return what ``following`` begins at (its start repeats it, under the same keys) and ``before`` no longer ends
+    at.
+    """
     begins = following.start or {}
     return sorted(key for key in begins.keys() & before.end.keys() if begins[key] != before.end[key])
 

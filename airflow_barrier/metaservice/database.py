@@ -79,7 +79,7 @@ class Database:
 
     @cached_property
     def url(self) -> str:
-        """Where it is, without password and options."""
+        """Return where it is, without password and options."""
         url = self._url
         return URL.create(url.drivername, url.username, None, url.host, url.port, url.database).render_as_string()
 
@@ -150,7 +150,7 @@ class Database:
             raise self._unavailable(error) from error
 
     def _was_committed(self, transaction_id: str) -> bool:
-        """What became of a transaction whose COMMIT was not answered; waits for a server that starts again."""
+        """Return what became of a transaction whose COMMIT was not answered; waits for a server that starts again."""
 
         def ask() -> str:
             with self._begun(write=False) as connection:

@@ -269,7 +269,7 @@ class Deliveries(Group):
 
     @reads
     def history(self, connection: Connection, topology: str, name: str, limit: int = 100) -> list[DeliveryRecord]:
-        """What was delivered last, newest first; what there is of barriers that are not trimmed yet."""
+        """Return what was delivered last, newest first; what there is of barriers that are not trimmed yet."""
         _load(connection, topology, name)
         newest_first = (_DELIVERY.delivered_at.desc(), _DELIVERY.barrier_id.desc(), _DELIVERY.revision.desc())
         query = select(schema.delivery).where(_of(topology, name)).order_by(*newest_first).limit(limit)
@@ -310,7 +310,7 @@ class Deliveries(Group):
     def decide(
         self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
     ) -> SinkRecord:
-        """What the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
+        """Return what the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, remedy=remedy.value)

@@ -252,7 +252,7 @@ def _candidates(connection: Connection, topology: str, before: datetime, last: i
 def _newest_rows(
     barriers: Sequence[Barrier], tables: dict[int, set[str]], members: Collection[str]
 ) -> dict[int, set[str]]:
-    """Which tables have their newest row at each of ``barriers``, or may have: ``members`` have a newer one."""
+    """Return which tables have their newest row at each of ``barriers``, or may have: ``members`` have a newer one."""
     kept: dict[int, set[str]] = {}
     newer = set(members)
     for barrier in reversed(barriers):

@@ -100,7 +100,7 @@ class Maintenance(Group):
 
 
 def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:
-    """Those that the newest barrier has and that have not left since."""
+    """Return those that the newest barrier has and that have not left since."""
     still = set(current_topology(connection, latest.topology).tables)
     rows = progress(connection, latest.topology, latest.barrier_id) if latest.barrier_id else {}
     return tuple(table for table in rows if table in still)

@@ -38,7 +38,7 @@ def to_record(kind: type[_R], row: Row[Any], /, **given: Any) -> _R:
 
 
 def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
-    """What a row has in the columns of some fields of a record of this ``kind``."""
+    """Return what a row has in the columns of some fields of a record of this ``kind``."""
     return {
         column: _plain(value if name is None else getattr(value, name))
         for field, value in values.items()
@@ -48,7 +48,7 @@ def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
 
 @cache
 def _plan(kind: Any, given: frozenset[str]) -> tuple[Callable[[Row[Any]], Sequence[Any]], list[_Part]]:
-    """What gets a row's columns, and the parts of them that the record's fields are made of."""
+    """Return what gets a row's columns, and the parts of them that the record's fields are made of."""
     columns: list[str] = []
     parts: list[_Part] = []
     for name, hint in get_type_hints(kind).items():
@@ -91,7 +91,7 @@ def _is_record(hint: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """What a column can hold."""
+    """Return what a column can hold."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):

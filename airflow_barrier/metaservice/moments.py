@@ -74,22 +74,22 @@ class Moments(Group):
 
     @reads
     def delivered(self, connection: Connection, topology: str, since: datetime) -> list[Delivered]:
-        """What its sinks were delivered after ``since`` (UTC); not what a revision computed again, which was committed
-        long before.
+        """Return what its sinks were delivered after ``since`` (UTC); not what a revision computed again, which was
+        committed long before.
         """
         delivery = schema.delivery.c
         return _delivered(connection, topology, delivery.first_barrier, delivery.delivered_at > since)
 
     @reads
     def delivered_at(self, connection: Connection, topology: str, barrier_id: int) -> list[Delivered]:
-        """What its sinks were delivered of a barrier, as it was first."""
+        """Return what its sinks were delivered of a barrier, as it was first."""
         delivery = schema.delivery.c
         here = literal(barrier_id).between(delivery.first_barrier, delivery.barrier_id)
         return _delivered(connection, topology, literal(barrier_id), here)
 
     @reads
     def of(self, connection: Connection, topology: str, barrier_ids: Sequence[int]) -> dict[int, BarrierMoments]:
-        """What happened at those of the barriers that are there and not aborted, by their ids.
+        """Return what happened at those of the barriers that are there and not aborted, by their ids.
 
         Of one that expired and was trimmed no table is known any more. Reads the rows of all their tables and attempts.
         """
@@ -183,7 +183,7 @@ def _put_off(topology: str, barrier_ids: Iterable[int]) -> Select[tuple[int, str
 def _processed(
     topology: Topology, tables: Iterable[str], attempts: Mapping[str, Sequence[AttemptMoments]]
 ) -> dict[str, datetime | None]:
-    """When each table was staged, by the newest attempt of its job."""
+    """Return when each table was staged, by the newest attempt of its job."""
     newest = {job: tries[-1].processed_at for job, tries in attempts.items()}
     return {table: newest.get(topology.writer(table).name) for table in tables if table in topology.tables}
 

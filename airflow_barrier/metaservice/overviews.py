@@ -182,7 +182,7 @@ class Overviews(Group):
     """What there is at a glance, of the line that stands. A barrier that is asked for need not be there."""
 
     def together(self, work: Callable[[Overviews], _R]) -> _R:
-        """What ``work`` asks of what it is given, all as of one moment."""
+        """Return what ``work`` asks of what it is given, all as of one moment."""
         return self._read(lambda connection: work(Overviews(connection)))
 
     @reads
@@ -338,7 +338,7 @@ class Overviews(Group):
     def tables(
         self, connection: Connection, topology: str, barriers: Sequence[int], names: Sequence[str]
     ) -> list[TableRow]:
-        """Where the tables of these ``names`` stand at these barriers, as far as that was not trimmed."""
+        """Return where the tables of these ``names`` stand at these barriers, as far as that was not trimmed."""
         columns = (_PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.state, _PROGRESS.carried_from)
         return [
             TableRow(barrier_id, table, TableState(state), carried_from)
@@ -377,7 +377,7 @@ class Overviews(Group):
 
     @reads
     def processed_at(self, connection: Connection, tables: Collection[Place]) -> dict[Place, datetime]:
-        """When these tables were PROCESSED, as far as they were."""
+        """Return when these tables were PROCESSED, as far as they were."""
         at = _places(connection)
         here = and_(_belongs_to(schema.table_progress, at), _PROGRESS.table_name == at.c.name)
         rows = connection.execute(
@@ -454,7 +454,7 @@ class Overviews(Group):
 
     @reads
     def requested(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
-        """How many attempts at barriers in flight are REQUESTED and have not started, by topology."""
+        """Return how many attempts at barriers in flight are REQUESTED and have not started, by topology."""
         found = dict.fromkeys(topologies, 0)
         for names in chunks(topologies):
             at = _in_flight(names)
@@ -483,7 +483,7 @@ class Overviews(Group):
 
     @reads
     def of_run(self, connection: Connection, topologies: Collection[str], dag_id: str, run_id: str) -> OfRun:
-        """What a run has to do with these topologies. A run has as many attempts as its tasks have tries."""
+        """Return what a run has to do with these topologies. A run has as many attempts as its tasks have tries."""
         mine, bound = f"{dag_id}/{run_id}", schema.revision_run.c
         asked = connection.execute(
             select(_ATTEMPT.topology, _ATTEMPT.line, _ATTEMPT.barrier_id, _ATTEMPT.job, _ATTEMPT.request_key)
@@ -543,7 +543,7 @@ class Overviews(Group):
     def deliveries(
         self, connection: Connection, topology: str, barrier_id: int, sinks: Sequence[str]
     ) -> list[DeliveryRecord]:
-        """What these sinks were delivered of a barrier, in each revision."""
+        """Return what these sinks were delivered of a barrier, in each revision."""
         table = schema.delivery
         rows = connection.execute(
             select(table)

@@ -81,7 +81,7 @@ class Asked:
 
     @property
     def by(self) -> type[int] | type[datetime] | None:
-        """What it is asked for by."""
+        """Return what it is asked for by."""
         if self.at is None:
             return None
         return datetime if isinstance(self.at, datetime) else int
@@ -104,7 +104,7 @@ class Answers(Group):
         revision: int | None = None,
         hold: Hold | None = None,
     ) -> Resolution:
-        """Which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
+        """Return which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
 
         ``at``: a barrier's id; a time (aware), which means the newest barrier at or before it; None: the newest one.
         Each among those that are as far as the level wants; before any is, the newest is the baseline. With ``hold``
@@ -345,7 +345,7 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
 
 
 def _in_revision(connection: Connection, asked: Asked) -> _Found:
-    """What revision ``asked.revision`` computed stands, or is kept in the line of the one that replaced it.
+    """Return what revision ``asked.revision`` computed: it stands, or is kept in the line of the one that replaced it.
 
     Each line keeps the tables that were replaced with it, and the later ones say the others; what a revision has and
     replaced nothing joined by it.

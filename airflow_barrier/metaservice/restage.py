@@ -92,7 +92,7 @@ def restage_revision(connection: Connection, barrier: Barrier, event: Event) -> 
 
 
 def _stands_on(attempt: Attempt, here: Mapping[str, TableProgress], before: Mapping[str, TableProgress]) -> bool:
-    """Whether the tables that it read, at its barrier and the one before, are still what they were."""
+    """Return whether the tables that it read, at its barrier and the one before, are still what they were."""
     pinned = [(here[table], snapshot) for table, snapshot in attempt.inputs.items()]
     pinned += [(before[table], snapshot) for table, snapshot in attempt.previous.items() if table in before]
     return all(

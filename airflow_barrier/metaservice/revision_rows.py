@@ -80,7 +80,7 @@ def check_staging(connection: Connection, topology: str, line: int) -> None:
 
 
 def begins_anew(connection: Connection, attempt: Attempt) -> bool:
-    """Whether it is the first of a revision that computes its tables from the beginning."""
+    """Return whether it is the first of a revision that computes its tables from the beginning."""
     if attempt.line == STANDING:
         return False
     revision = load_revision(connection, attempt.topology, attempt.line)

@@ -113,7 +113,7 @@ class Revisions(Group):
 
     @reads
     def barriers(self, connection: Connection, topology: str, number: int) -> list[Barrier]:
-        """Those of its barriers that count, in order, while it is under way."""
+        """Return those of its barriers that count, in order, while it is under way."""
         return barriers_of(connection, load_revision(connection, topology, number))
 
     @reads
@@ -123,7 +123,7 @@ class Revisions(Group):
 
     @reads
     def unstaged(self, connection: Connection, topology: str, number: int) -> list[str]:
-        """What is missing before it can be published, a phrase each; nothing once it can."""
+        """Return what is missing before it can be published, a phrase each; nothing once it can."""
         return [str(each) for each in unstaged(connection, load_revision(connection, topology, number))]
 
     @reads
@@ -147,7 +147,7 @@ class Revisions(Group):
 
     @reads
     def swap_rows(self, connection: Connection, topology: str, number: int) -> SwapRows:
-        """What a publish of it consists of, or would consist of now."""
+        """Return what a publish of it consists of, or would consist of now."""
         return swap_rows(connection, load_revision(connection, topology, number))
 
     @changes
@@ -462,7 +462,9 @@ def _insert(
 
 
 def _tables_at(connection: Connection, revision: Revision, barrier: Barrier, version: int) -> dict[str, str | None]:
-    """What the revision computes at a barrier: table -> job. Where tables join, the barrier has them only in it."""
+    """Return what the revision computes at a barrier: table -> job. Where tables join, the barrier has them only in
+    it.
+    """
     if revision.mode is RevisionMode.HISTORY:
         topology = load_topology(connection, barrier.topology, version)
         return {table: topology.writer(table).name for table in revision.tables}

@@ -113,7 +113,7 @@ def lock_topology(connection: Connection, name: str) -> int:
 
 
 def incarnation_of(connection: Connection, topology: str) -> str:
-    """What tells the attempts of a topology from those of a time that was lost."""
+    """Return what tells the attempts of a topology from those of a time that was lost."""
     table = schema.topology
     found = connection.execute(select(table.c.incarnation).where(table.c.name == topology)).scalar_one_or_none()
     if found is None:
@@ -246,7 +246,7 @@ def own_progress(
 
 
 def is_complete(connection: Connection, barrier: Barrier) -> bool:
-    """Whether none of the tables that have to be PROCESSED for ``barrier`` is PENDING."""
+    """Return whether none of the tables that have to be PROCESSED for ``barrier`` is PENDING."""
     key = {"topology": barrier.topology, "barrier_id": barrier.barrier_id, "line": barrier.line}
     return connection.execute(_PENDING, key).first() is None
 
@@ -254,7 +254,8 @@ def is_complete(connection: Connection, barrier: Barrier) -> bool:
 def standing(
     connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
 ) -> dict[str, TableProgress]:
-    """Where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood before.
+    """Return where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood
+    before.
 
     A revision's barrier takes what it does not compute again from the line that stands. ``tables``: only of these.
     """
@@ -277,7 +278,7 @@ def standing(
 def progress_before(
     connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
 ) -> dict[str, TableProgress]:
-    """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline.
+    """Return where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline.
 
     ``tables``: only of these.
     """
@@ -317,7 +318,7 @@ def _progress_before_revised(
 
 
 def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | None]:
-    """What the tables held of the jobs that joined with a barrier."""
+    """Return what the tables held of the jobs that joined with a barrier."""
     table = schema.job_start
     baselines = connection.execute(
         select(table.c.baseline).where(of_barrier(table, barrier.topology, barrier.barrier_id))

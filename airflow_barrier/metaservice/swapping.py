@@ -90,7 +90,7 @@ class Unstaged:
 
 
 def unstaged(connection: Connection, revision: Revision) -> list[Unstaged]:
-    """What is still missing before it can be published, the oldest barrier first; empty: nothing."""
+    """Return what is still missing before it can be published, the oldest barrier first; empty: nothing."""
     known = {barrier.barrier_id: barrier for barrier in barriers_of(connection, revision)}
     missing = []
     for barrier in _standing_from(connection, revision):
@@ -188,7 +188,7 @@ def swappable(connection: Connection, topology: str, number: int) -> Revision | 
 
 
 def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revision:
-    """What the revision computed stands from here on, at its committed and at its open barriers."""
+    """Let stand what the revision computed, at its committed and at its open barriers."""
     standing = _standing_from(connection, revision)
     event = Event("revised", actor, {"revision": revision.revision, "tables": list(revision.tables)})
     _keep_replaced(connection, revision, standing)
@@ -424,7 +424,7 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> Revised
 
 
 def swap_rows(connection: Connection, revision: Revision) -> SwapRows:
-    """What a publish of it consists of, or would consist of now."""
+    """Return what a publish of it consists of, or would consist of now."""
     found = {
         barrier.barrier_id: {
             row.table: row.snapshot_id for row in as_revised(connection, barrier, revision.revision).rows

@@ -55,8 +55,8 @@ class Topologies(Group):
 
     @reads
     def is_settled(self, connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
-        """Whether a run at ``at`` (UTC) leaves a job as it is: a later barrier has been opened, aborted or not, and the
-        job is or was a member.
+        """Return whether a run at ``at`` (UTC) leaves a job as it is: a later barrier has been opened, aborted or not,
+        and the job is or was a member.
         """
         return _is_settled(connection, name, owner, job, at)
 
@@ -156,7 +156,7 @@ class Topologies(Group):
 
     @reads
     def waits(self, connection: Connection, name: str, job: Job) -> bool:
-        """Whether ``job``, registered or not, would be one of :meth:`waiting`."""
+        """Return whether ``job``, registered or not, would be one of :meth:`waiting`."""
         return waits(connection, name, job)
 
     @reads
@@ -176,7 +176,7 @@ class Topologies(Group):
 
     @reads
     def change_count(self, connection: Connection, name: str) -> int:
-        """How many changes there were: as long as it is the same, nothing has become of what somebody waits for.
+        """Return how many changes there were: as long as it is the same, nothing has become of what somebody waits for.
 
         0 of a topology that nobody has registered yet. One query, of one row.
         """
@@ -229,7 +229,7 @@ def _replace(
 
 
 def _overtaken(connection: Connection, name: str, at: datetime) -> bool:
-    """Whether a barrier later than ``at`` has been opened, aborted or not: a run at ``at`` may have old code."""
+    """Return whether a barrier later than ``at`` has been opened, aborted or not: a run at ``at`` may have old code."""
     barrier = schema.barrier
     later = select(barrier.c.barrier_id).where(of_topology(barrier, name), barrier.c.timestamp > at).limit(1)
     return connection.execute(later).one_or_none() is not None
@@ -259,7 +259,7 @@ def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job]
 
 
 def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
-    """What all DAGs but ``owner`` have registered."""
+    """Return what all DAGs but ``owner`` have registered."""
     fragment = schema.fragment
     others = fragment.c.owner != owner
     rows = connection.execute(
@@ -269,7 +269,7 @@ def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
 
 
 def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
-    """What ``owner`` has registered."""
+    """Return what ``owner`` has registered."""
     fragment = schema.fragment
     found = connection.execute(
         select(fragment.c.jobs).where(fragment.c.topology == name, fragment.c.owner == owner)
@@ -292,7 +292,7 @@ def waiting(connection: Connection, name: str) -> list[Job]:
 
 
 def waits(connection: Connection, name: str, job: Job) -> bool:
-    """Whether a job waits for its history. In a topology without barriers there is none to wait for."""
+    """Return whether a job waits for its history. In a topology without barriers there is none to wait for."""
     if not job.from_history:
         return False
     latest = head(connection, name)
@@ -309,7 +309,7 @@ def admit(connection: Connection, name: str, actor: str) -> None:
 
 
 def _declared(connection: Connection, name: str) -> list[Job]:
-    """What all DAGs have registered: members, and jobs that wait."""
+    """Return what all DAGs have registered: members, and jobs that wait."""
     return _jobs_of_others(connection, name, owner="")
 
 
@@ -387,7 +387,7 @@ def _join(
 
 
 def _is_settled(connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
-    """Whether a run at ``at`` leaves a job as it is: it was :func:`_overtaken`, and the job is or was a member.
+    """Return whether a run at ``at`` leaves a job as it is: it was :func:`_overtaken`, and the job is or was a member.
 
     A job that has never been one joins late: members that catch up may run behind the newest barrier all the time.
     """
@@ -427,7 +427,7 @@ def _check_unread(connection: Connection, name: str, going: Sequence[Job], stayi
 
 
 def _withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:
-    """What left of a DAG."""
+    """Return what left of a DAG."""
     table = schema.withdrawn
     rows = connection.execute(
         select(table).where(table.c.topology == name, table.c.owner == owner).order_by(table.c.job)
@@ -548,7 +548,7 @@ def _claim(connection: Connection, union: Topology) -> None:
 
 
 def _holds(connection: Connection, holder: str, table: str) -> bool:
-    """Whether a topology still needs a table: it declares it, or a barrier in flight will publish it."""
+    """Return whether a topology still needs a table: it declares it, or a barrier in flight will publish it."""
     version = lock_topology(connection, holder)
     return (
         table in load_topology(connection, holder, version).tables  # safety: claimed-while-declared
@@ -558,7 +558,7 @@ def _holds(connection: Connection, holder: str, table: str) -> bool:
 
 
 def staged_somewhere(connection: Connection, topology: str, table: str) -> bool:
-    """Whether a barrier in flight has the table."""
+    """Return whether a barrier in flight has the table."""
     progress = schema.table_progress
     in_flight = [barrier.barrier_id for barrier in uncommitted(connection, topology)]
     row = connection.execute(

@@ -117,7 +117,7 @@ class BarrierMoments:
         return min((self.barrier.timestamp, *(each.barrier.timestamp for each in self.aborted)))
 
     def until(self, now: datetime) -> datetime:
-        """When it was readable, or aborted; ``now``: it is neither."""
+        """Return when it was readable, or aborted; ``now``: it is neither."""
         return self.barrier.commit_at or self.barrier.aborted_at or now
 
 
@@ -199,8 +199,8 @@ def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[Tab
 
 
 def job_paths(at: BarrierMoments, before: Before, now: datetime) -> dict[str, tuple[Segment, ...]]:
-    """What each job of the barrier ``at`` did, from its opening until its tables were staged, or until ``now``; without
-    jobs whose tables were there at once.
+    """Return what each job of the barrier ``at`` did, from its opening until its tables were staged, or until ``now``;
+    without jobs whose tables were there at once.
     """
     until, paths = at.until(now), {}
     for job in at.topology.jobs:
@@ -214,7 +214,7 @@ def job_paths(at: BarrierMoments, before: Before, now: datetime) -> dict[str, tu
 
 
 def _lost(at: BarrierMoments, before: Before) -> list[Segment]:
-    """What took the time of the barriers whose epochs this one took along, until each was aborted."""
+    """Return what took the time of the barriers whose epochs this one took along, until each was aborted."""
     path: list[Segment] = []
     for each in at.aborted:
         path += critical_path(each, before, at.barrier.opened_at)
@@ -306,8 +306,8 @@ class _Need(NamedTuple):
 def _ready(
     here: BarrierMoments, before: Before, job: Job, until: datetime, opened: datetime
 ) -> tuple[datetime, _Need | None]:
-    """When all was there that an attempt of ``job`` waits for, and the last of it to come: inlets, and outlets and
-    inlets at the predecessor.
+    """Return when all was there that an attempt of ``job`` waits for, and the last of it to come: inlets, and outlets
+    and inlets at the predecessor.
     """
     needs = [_Need(here, table, _staged(here, table, until)) for table in job.inlets]
     predecessor = _predecessor(here, before)
@@ -321,7 +321,7 @@ def _ready(
 
 
 def _of_job(here: BarrierMoments, before: Before, job: Job, end: datetime) -> list[Segment]:
-    """What a job did at a barrier since it was opened, until ``end``."""
+    """Return what a job did at a barrier since it was opened, until ``end``."""
     opened = here.barrier.opened_at
     ready, _ = _ready(here, before, job, end, opened)
     inputs = Segment(Part.INPUTS, job.name, here.barrier.barrier_id, opened, ready)
@@ -329,7 +329,7 @@ def _of_job(here: BarrierMoments, before: Before, job: Job, end: datetime) -> li
 
 
 def _job(here: BarrierMoments, job: Job, ready: datetime, end: datetime) -> list[Segment]:
-    """What a job did from ``ready``, when all that it needs was there, until ``end``."""
+    """Return what a job did from ``ready``, when all that it needs was there, until ``end``."""
     attempts = here.attempts.get(job.name, ())
     counts = next((each for each in reversed(attempts) if not each.is_lost), None)
     tries = [each for each in attempts if each.is_lost]
@@ -364,7 +364,7 @@ def _read_from(here: BarrierMoments, job: Job, time: datetime, end: datetime) ->
 
 
 def _staged(at: BarrierMoments, table: str, until: datetime) -> datetime:
-    """When it was; ``until``: it is not yet, or was staged again since, by a revision."""
+    """Return when it was; ``until``: it is not yet, or was staged again since, by a revision."""
     return min(at.staged[table] or until, until)
 
 
@@ -409,7 +409,7 @@ def _as_earlier(segment: Segment, barrier: Barrier) -> Segment:
 
 
 def _clipped(path: Iterable[Segment], begin: datetime, end: datetime) -> tuple[Segment, ...]:
-    """What of ``path`` is between ``begin`` and ``end``, without what took no time."""
+    """Return what of ``path`` is between ``begin`` and ``end``, without what took no time."""
     cut = (each._replace(begin=max(each.begin, begin), end=min(each.end, end)) for each in path)
     return tuple(each for each in cut if each.end > each.begin)
 

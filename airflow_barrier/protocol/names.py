@@ -117,12 +117,13 @@ def set_aside_tag(topology: str, barrier_id: int, revision: int) -> str:
 
 
 def is_topology_name(name: str) -> bool:
-    """Whether ``name`` can be a topology's: it becomes part of branch and tag names."""
+    """Return whether ``name`` can be a topology's: it becomes part of branch and tag names."""
     return _NAME.match(name) is not None
 
 
 def name_fault(name: str) -> str | None:
-    """What keeps ``name`` from being a job's, a DAG's or a source's, or None. Any script will do, and any punctuation.
+    """Return what keeps ``name`` from being a job's, a DAG's or a source's, or None. Any script will do, and any
+    punctuation.
 
     >>> name_fault("préparer l'été; 100%"), name_fault("load\\n")
     (None, "an unprintable character, '\\\\n'")
@@ -137,7 +138,7 @@ def name_fault(name: str) -> str | None:
 
 
 def table_fault(table: str) -> str | None:
-    """What keeps ``table`` from being a table's name (``namespace.table``, without the catalog), or None.
+    """Return what keeps ``table`` from being a table's name (``namespace.table``, without the catalog), or None.
 
     >>> table_fault("shop.o'brien"), table_fault("shopping")
     (None, 'no namespace')
@@ -155,7 +156,7 @@ def table_fault(table: str) -> str | None:
 
 
 def source_fault(name: str) -> str | None:
-    """What keeps ``name`` from being an external source's, or None."""
+    """Return what keeps ``name`` from being an external source's, or None."""
     return name_fault(name) or _brace_in(name)
 
 

@@ -38,7 +38,7 @@ class Standing:
     tables: Mapping[str, TableState]
 
     def reached(self, tables: Sequence[str] | None, target: TableState | BarrierState) -> Reached:
-        """Whether ``tables`` (None: all) are at ``target`` or beyond. Raises UnknownTableError.
+        """Return whether ``tables`` (None: all) are at ``target`` or beyond. Raises UnknownTableError.
 
         >>> from datetime import datetime, timezone
         >>> day = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -73,7 +73,7 @@ class Standing:
         return tuple(tables)
 
     def _only_to_be_carried(self) -> bool:
-        """Whether a maintenance barrier lacks nothing that its commit does not do by itself."""
+        """Return whether a maintenance barrier lacks nothing that its commit does not do by itself."""
         open_still = self.barrier.is_maintenance and self.barrier.state is BarrierState.OPEN
         return open_still and TableState.PENDING not in self.tables.values()
 

@@ -45,7 +45,9 @@ class RunRef:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells runs apart. The kind does not: a backfill that takes an existing run makes it one of its own."""
+        """Return what tells runs apart. The kind does not: a backfill that takes an existing run makes it one of its
+        own.
+        """
         return self.dag_id, self.run_id
 
     @property
@@ -105,7 +107,7 @@ class Barrier:
 
     @property
     def is_maintenance(self) -> bool:
-        """Whether it has no epoch: its tables hold the rows of its predecessor's, compacted or carried."""
+        """Return whether it has no epoch: its tables hold the rows of its predecessor's, compacted or carried."""
         return self.kind is BarrierKind.MAINTENANCE
 
     @property
@@ -115,7 +117,7 @@ class Barrier:
 
     @property
     def opening(self) -> str:
-        """Where its timestamp came from and which run opened it, for people."""
+        """Return where its timestamp came from and which run opened it, for people."""
         run = f"; opened by {self.run} ({self.run.kind})" if self.run != NO_RUN else ""
         return f"{self.timestamp_from}{run}"
 
@@ -156,7 +158,7 @@ class Cut:
 
     @property
     def put_off(self) -> str | None:
-        """Why it is not made yet; None: it is."""
+        """Return why it is not made yet; None: it is."""
         return self.end.get(_PUT_OFF)
 
 

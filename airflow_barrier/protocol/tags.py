@@ -37,13 +37,13 @@ class TagPolicy:
 
     @property
     def unbroken(self) -> int | None:
-        """How many barriers in a row, up to the newest, keep their tags; None: all of them."""
+        """Return how many barriers in a row, up to the newest, keep their tags; None: all of them."""
         if self.newest is not None:
             return self.newest
         return None if self.every == 1 else 1
 
     def keeps(self, barrier_id: int, newest_id: int) -> bool:
-        """Whether the tag of ``barrier_id`` stays once ``newest_id`` is published."""
+        """Return whether the tag of ``barrier_id`` stays once ``newest_id`` is published."""
         if barrier_id == newest_id:
             return True
         if self.newest is not None:

@@ -64,7 +64,7 @@ class Job:
 
     @property
     def from_history(self) -> bool:
-        """Whether it joins a running topology only once its tables were computed at the barriers of the past."""
+        """Return whether it joins a running topology only once its tables were computed at the barriers of the past."""
         return self.start_from is not None and HISTORY in self.start_from.values()
 
     def to_json(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class Topology:
 
 
 def maintenance_topology(name: str, tables: Iterable[str], owner: str) -> Topology:
-    """What a maintenance barrier is opened with: a job for each table, which waits for that table and no other.
+    """Return what a maintenance barrier is opened with: a job for each table, which waits for that table and no other.
 
     >>> maintenance_topology("shopping", ["shop.b", "shop.a"], "upkeep").writer("shop.a").name
     'compaction of shop.a'

@@ -29,7 +29,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def column_types(table: str, fields: list[dict[str, Any]]) -> list[DataType]:
-    """What Spark calls the columns' types. Raises :class:`InexactChangesError` for what it cannot read from a file."""
+    """Return what Spark calls the columns' types. Raises :class:`InexactChangesError` for what it cannot read from a
+    file.
+    """
     return [_type(f"{table}: column {field['name']}", field["type"], in_file=False) for field in fields]
 
 
@@ -41,7 +43,7 @@ def parquet_schema(table: str, fields: list[dict[str, Any]]) -> StructType:
 
 
 def name_in_file(field: dict[str, Any]) -> str:
-    """What a column or nested field is called while it is read: a name that no file has.
+    """Return what a column or nested field is called while it is read: a name that no file has.
 
     Spark 4.1 finds a field by its id, but where the file has another field of the asked name, it takes that one's type.
     """
@@ -49,7 +51,9 @@ def name_in_file(field: dict[str, Any]) -> str:
 
 
 def places(fields: Sequence[dict[str, Any]]) -> list[str]:
-    """What columns are called by their place while rows are put together: no such name needs quoting or clashes."""
+    """Return what columns are called by their place while rows are put together: no such name needs quoting or
+    clashes.
+    """
     return [f"c{index}" for index in range(len(fields))]
 
 

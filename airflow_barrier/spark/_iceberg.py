@@ -91,7 +91,8 @@ class IcebergTable:
 
     @property
     def maps_names(self) -> bool:
-        """Whether there may be files without field ids, whose columns Iceberg finds by name: ``add_files`` sees to it.
+        """Return whether there may be files without field ids, whose columns Iceberg finds by name: ``add_files`` sees
+        to it.
 
         Without a mapping Iceberg takes such a file's columns by their place.
         """

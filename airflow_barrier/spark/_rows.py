@@ -179,7 +179,8 @@ def without_field_ids(error: BaseException) -> InexactChangesError | None:
 
 
 def _names_tell(paths: Sequence[str]) -> bool:
-    """Whether the files' own names tell them apart, which costs nothing a row, while a whole path has to be rewritten.
+    """Return whether the files' own names tell them apart, which costs nothing a row, while a whole path has to be
+    rewritten.
 
     They do wherever Iceberg's writers chose them: a UUID is part of each.
     """
@@ -188,7 +189,7 @@ def _names_tell(paths: Sequence[str]) -> bool:
 
 
 def _file_of(path: Column, paths: Sequence[str]) -> Column:
-    """What tells the file at ``path`` from the others of ``paths``, the same from Iceberg and from Spark."""
+    """Return what tells the file at ``path`` from the others of ``paths``, the same from Iceberg and from Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.substring_index(path, "/", -1) if _names_tell(paths) else _path_in_storage(path)

@@ -68,7 +68,7 @@ def _simple(field: dict[str, Any]) -> bool:
 
 
 def _has_deletes(table: IcebergTable, stretch: Stretch) -> bool:
-    """Whether a snapshot of the stretch knows of deletes within files, its own or older ones."""
+    """Return whether a snapshot of the stretch knows of deletes within files, its own or older ones."""
     ids = ", ".join(f"{snapshot.id:d}" for snapshot in stretch.chain)
     found = table.spark.sql(
         f"SELECT 1 FROM {table.part('all_manifests')} WHERE content = 1 AND reference_snapshot_id IN ({ids}) LIMIT 1"

@@ -46,7 +46,7 @@ def read_file(spark: SparkSession, uri: str) -> str | None:
 
 
 def read_told(spark: SparkSession, uri: str, what: str) -> str:
-    """What the driver is told to do; ``what`` names the file in errors. Raises SpecError."""
+    """Return what the driver is told to do; ``what`` names the file in errors. Raises SpecError."""
     text = read_file(spark, uri)
     if text is None:
         raise SpecError(  # safety: spec-is-there

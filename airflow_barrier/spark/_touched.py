@@ -26,7 +26,7 @@ class Stretch:
 
     @property
     def only_appends(self) -> bool:
-        """Whether everything between them is known to have only appended."""
+        """Return whether everything between them is known to have only appended."""
         return bool(self.chain) and all(snapshot.only_appends for snapshot in self.chain)
 
     def runs(self) -> list[Stretch]:
@@ -110,7 +110,7 @@ def _differing_files(table: IcebergTable, stretch: Stretch) -> list[Row]:
 
 
 def _sure(table: IcebergTable) -> str:
-    """Whether a file's metrics show that it holds all columns that are partition values, as SQL."""
+    """Return whether a file's metrics show that it holds all columns that are partition values, as SQL."""
     held = [f"coalesce(map_contains_key(column_sizes, {field_id:d}), false)" for field_id in table.partition_values()]
     return f"{' AND '.join(held) or 'true'} AS sure"
 

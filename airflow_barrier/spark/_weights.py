@@ -41,7 +41,7 @@ def comparable(frame: DataFrame, columns: Sequence[str]) -> list[Column]:
 
 
 def has_variant(kind: DataType) -> bool:
-    """Whether values of this type have parts that Spark cannot compare."""
+    """Return whether values of this type have parts that Spark cannot compare."""
     from pyspark.sql import types
 
     if isinstance(kind, types.MapType):

@@ -40,7 +40,7 @@ class Following:
 
     @classmethod
     def loads(cls, text: str, nonce: str, where: str) -> Following:
-        """What the driver is told; ``where`` names attempt and file in errors. Raises UnprovenFileError."""
+        """Return what the driver is told; ``where`` names attempt and file in errors. Raises UnprovenFileError."""
         data = proven(text, nonce, where)
         told = data.get("spec_uri"), data.get("digest")
         if told != (None, None) and not all(isinstance(each, str) and each for each in told):
@@ -54,7 +54,7 @@ def following_uri(closing_uri: str) -> str:
 
 
 def batch_conf() -> dict[str, str]:
-    """What a driver's conf says if it may process several epochs."""
+    """Return what a driver's conf says if it may process several epochs."""
     return {BATCH_PATIENCE: str(PATIENCE)}
 
 

@@ -193,7 +193,7 @@ def lost_server_is_retryable(work: str) -> Iterator[None]:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the server went away, or came back without our session."""
+    """Return whether the server went away, or came back without our session."""
     import grpc
     from pyspark.errors import PySparkException
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException

@@ -112,7 +112,7 @@ _KINDS: dict[str, type[Correction]] = {known.kind: known for known in (CorrectBy
 
 
 def to_json(correction: Correction) -> dict[str, Any]:
-    """What :func:`from_json` makes the same correction of."""
+    """Return what :func:`from_json` makes the same correction of."""
     return {"kind": correction.kind, **asdict(correction)}
 
 

@@ -27,7 +27,8 @@ def delta_join(
     on: str | Sequence[str],
     how: str = "inner",
 ) -> DataFrame:
-    """What the epoch changes in ``left JOIN right USING (on)``: rows with ``_change_type`` and ``_weight`` (+1, -1).
+    """Return what the epoch changes in ``left JOIN right USING (on)``: rows with ``_change_type`` and ``_weight`` (+1,
+    -1).
 
     ``*_previous`` are the sides as of the previous barrier, ``*_changes`` their weighted changes since then. ``how`` is
     ``inner`` or ``left``. Columns: ``on``, the rest of the left side's, the rest of the right side's. As multisets, the

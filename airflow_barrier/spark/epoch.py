@@ -74,7 +74,8 @@ class Epoch:
         return appends(self.spark, self._name(table), previous, inputs)
 
     def changes(self, table: str) -> DataFrame:
-        """What this epoch changed in ``table``: its rows with ``_change_type`` and ``_weight`` (+1 came, -1 went).
+        """Return what this epoch changed in ``table``: its rows with ``_change_type`` and ``_weight`` (+1 came, -1
+        went).
 
         An updated row is there twice, so ``sum(x * _weight)`` takes back what no longer holds. Raises
         :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly.
@@ -186,7 +187,7 @@ class Epoch:
 def _delta(
     spark: SparkSession, table: str, start: int | None, end: int | None, mode: Literal["appends", "changes"]
 ) -> DataFrame:
-    """What sources over tables are given, since they stand below this room."""
+    """Return what sources over tables are given, since they stand below this room."""
     return (appends if mode == "appends" else changes)(spark, table, start, end)
 
 

@@ -54,7 +54,7 @@ class Order:
         return cls(extracts=extracts, **data)
 
     def files(self, answer: str) -> list[list[str]]:
-        """Where the driver says that it has written each of the extracts.
+        """Return where the driver says that it has written each of the extracts.
 
         Raises the error that it has met, in its words, and UnprovenFileError if it is not the driver who says so.
         """

@@ -18,7 +18,7 @@ def quoted(*parts: str) -> str:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """What an identifier consists of; empty if it is none.
+    """Return what an identifier consists of; empty if it is none.
 
     >>> parts_of("lake.shop.`odd``name`"), parts_of("lake.shop.odd name")
     (('lake', 'shop', 'odd`name'), ())

@@ -165,7 +165,8 @@ def sealed(data: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: str, digest: str | None, what: str) -> dict[str, Any]:
-    """What the file says that its task wrote; with ``digest`` (of :func:`digest_of`) only if it is the very same text.
+    """Return what the file says that its task wrote; with ``digest`` (of :func:`digest_of`) only if it is the very
+    same text.
 
     ``what`` names it in errors. Raises SpecError.
     """
@@ -190,7 +191,7 @@ def signed(data: Mapping[str, Any], nonce: str) -> str:
 
 
 def proven(text: str, nonce: str, where: str) -> dict[str, Any]:
-    """What a file says whose writer knew the attempt's ``nonce``; ``where`` names attempt and file in errors.
+    """Return what a file says whose writer knew the attempt's ``nonce``; ``where`` names attempt and file in errors.
 
     Raises UnprovenFileError, which shows nothing of the file, nor the nonce.
     """

@@ -56,7 +56,7 @@ def leave_the_branch(spark: SparkSession) -> None:
 
 
 def is_too_old(version: str) -> bool:
-    """Whether a Spark of this version cannot run unchanged jobs.
+    """Return whether a Spark of this version cannot run unchanged jobs.
 
     >>> is_too_old("3.5.6"), is_too_old("4.0.1"), is_too_old("4.2.0-SNAPSHOT"), is_too_old("unknown")
     (True, False, False, False)

@@ -52,7 +52,9 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
 
 
 def backfills_left(meta: MetaService, revision: Revision) -> tuple[Backfill, ...]:
-    """Those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened since."""
+    """Return those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened
+    since.
+    """
     days = [meta.barriers.get(revision.topology, each.barrier_id) for each in awaited(meta, revision)]
     opened = backfills_of(days)
     if revision.mode is not RevisionMode.HISTORY:

@@ -67,7 +67,7 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
 
 
 def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> tuple[str, ...]:
-    """What days mean, where the runs that had their data are of other days: a timetable whose runs have no data
+    """Return what days mean, where the runs that had their data are of other days: a timetable whose runs have no data
     interval, as Airflow 3 makes one of ``@daily``, dates a run by the end of its data.
     """
     days = {barrier.run_date.date() for barrier in window}
@@ -119,7 +119,7 @@ def _first_of(
 
 
 def _up_to(last: date | datetime | int, barriers: Sequence[Barrier]) -> tuple[Barrier, ...]:
-    """Those of ``barriers``, of which the first is in the window, that are COMMIT and in it."""
+    """Return those of ``barriers``, of which the first is in the window, that are COMMIT and in it."""
     committed = [each for each in barriers if each.state is BarrierState.COMMIT]
     if isinstance(last, int):
         return tuple(each for each in committed if each.barrier_id <= last)
@@ -129,7 +129,7 @@ def _up_to(last: date | datetime | int, barriers: Sequence[Barrier]) -> tuple[Ba
 
 
 def _start(meta: MetaService, barrier: Barrier) -> datetime | None:
-    """Where an epoch begins: at the timestamp of the barrier before it.
+    """Return where an epoch begins: at the timestamp of the barrier before it.
 
     The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's, so
     that a date long before the history is told that it is. None: it is the only one.
