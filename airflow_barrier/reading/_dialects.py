@@ -10,7 +10,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, UnknownDialectEr
 
 @dataclass(frozen=True)
 class Pin:
-    """What a table is read at: a snapshot, or None for a table that has no rows yet.
+    """The snapshot that a table is read at, or None for a table that has no rows yet.
 
     ``metadata``: where the table's metadata document lies, which DuckDB needs, since it is given no catalog.
     """

@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a query stands: what names without catalog and namespace lead to.
+    """The place of a query: what names without catalog and namespace lead to.
 
     ``namespace``: its parts; a text is taken apart at its dots, and parts in it may be quoted as engines do it
     (``"eu.shop"``, ``"`my-shop`"``), else ConfigurationError. ``temporary``: names of the session's temporary views,

@@ -177,7 +177,7 @@ def _read_up_to(grammar: Dialect, sql: str) -> int:
 
 
 def _innermost(tokens: Sequence[Token]) -> tuple[int, Token]:
-    """How deep brackets are nested, and the first token that is so deep."""
+    """Return how deep brackets are nested, and the first token that is so deep."""
     depth, found = 0, (0, tokens[0])
     for token in tokens:
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)

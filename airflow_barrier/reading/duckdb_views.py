@@ -111,7 +111,7 @@ def require_duckdb() -> None:
 
 
 def load_extension(connection: DuckDBPyConnection, extension: str) -> None:
-    """From the package of that extension, else as it was installed for this user of the machine."""
+    """Load an extension from its package, else as it was installed for this user of the machine."""
     import duckdb
 
     package = find_spec(f"duckdb_extension_{extension}")
@@ -129,7 +129,7 @@ def load_extension(connection: DuckDBPyConnection, extension: str) -> None:
 
 
 def _require_distinct_names(documents: Mapping[str, dict[str, Any]]) -> None:
-    """Of columns `id` and `ID` DuckDB reads the first one for both."""
+    """Raise ConfigurationError for columns such as `id` and `ID`: DuckDB reads the first one for both."""
     from pyiceberg.table.metadata import TableMetadataUtil
 
     found = [
@@ -147,7 +147,7 @@ def _require_distinct_names(documents: Mapping[str, dict[str, Any]]) -> None:
 
 
 def _taken_for_one(kind: str, names: Iterable[str]) -> list[str]:
-    """Of each two names of a kind that DuckDB does not tell apart, which it compares with the letters A to Z folded."""
+    """Return the pairs of names that DuckDB does not tell apart: it compares them with the letters A to Z folded."""
     first: dict[bytes, str] = {}
     return [
         f"{kind} {other} and {name}"

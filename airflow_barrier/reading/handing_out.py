@@ -25,7 +25,7 @@ class HandedOut(Answer):
         self._until = held.since + hold.seconds
 
     def hold_for(self, seconds: float) -> None:
-        """For so many seconds from now, unless that is less than it is held for anyhow.
+        """Hold it for so many seconds from now, unless it is held for longer anyhow.
 
         Raises ConfigurationError beyond a week, LeaseLostError.
         """
@@ -45,7 +45,7 @@ class HandedOut(Answer):
 
 
 class LookedUp(Answer):
-    """What would be handed out, for people to look at: nobody holds it, so it may be gone when it is read."""
+    """An answer that would be handed out, for people to look at: nobody holds it, so it may be gone when it is read."""
 
     def __init__(self, deployment: Deployment, topology: str, level: Level, at: int | datetime | None) -> None:
         super().__init__(deployment, at)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Pinned(ABC):
-    """What is read of a topology's tables, and SQL with these tables pinned. ``at`` is what was asked for."""
+    """A topology's tables at snapshots, and SQL with these tables pinned. ``at`` is what was asked for."""
 
     def __init__(self, deployment: Deployment, at: int | datetime | None) -> None:
         self._deployment = deployment

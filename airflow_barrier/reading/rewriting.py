@@ -233,7 +233,9 @@ class _Rewriting:
         return self._tables.get((*name[:-1], stem) if stem else name[:-1]), selector.lower()
 
     def _require_no_table(self, reference: Reference, place: Place) -> None:
-        """Where neither the name nor the place says a namespace, the engine knows one."""
+        """Raise UnpinnableError for a name that may be a table's in the engine's own namespace, which nobody has
+        said.
+        """
         for table in (*self.unresolved, *self.pins) if len(reference.parts) == 1 and not place.namespace else ():
             if table.rpartition(".")[2].casefold() == reference.parts[0].casefold():
                 raise UnpinnableError(  # safety: namespace-is-known

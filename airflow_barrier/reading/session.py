@@ -37,8 +37,8 @@ LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class FellBack:
-    """That a session at read committed now reads less than before, because jobs of ``start`` were staged anew or it was
-    aborted. ``end`` may be the same barrier, with other snapshots.
+    """The event that a session at read committed now reads less than before, because jobs of ``start`` were staged
+    anew or it was aborted. ``end`` may be the same barrier, with other snapshots.
     """
 
     topology: str
@@ -81,7 +81,7 @@ class ConsistentSession(Answer):
 
     @property
     def lease(self) -> Lease:
-        """As it was renewed last. Raises LeaseLostError."""
+        """The lease as it was renewed last. Raises LeaseLostError."""
         self._heartbeat.check()
         return self._heartbeat.lease
 
@@ -178,8 +178,8 @@ def _is_less(before: Resolution, after: Resolution) -> bool:
 
 
 def _fallen(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:
-    """``after`` is less. ``rolled_back``: work of the barriers that the session held was rolled back; if none was, a
-    revision has replaced the snapshots.
+    """Return the event that ``after`` is less. ``rolled_back``: work of the barriers that the session held was rolled
+    back; if none was, a revision has replaced the snapshots, and there is no event.
     """
     assert before.barrier_id is not None
     assert after.barrier_id is not None
@@ -222,7 +222,7 @@ class _Heartbeat:
             )
 
     def check_anew(self) -> None:
-        """As :meth:`check`, by what the MetaService knows now."""
+        """Check as :meth:`check` does, by what the MetaService knows now."""
         self.check()
         self._renew()
         self.check()

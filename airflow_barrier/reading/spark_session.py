@@ -27,7 +27,7 @@ _GLOBAL = "global_temp"
 
 
 class ConsistentSpark:
-    """What a Spark session (classic or Connect) reads at the barrier of a consistent session.
+    """A Spark session (classic or Connect) that reads at the barrier of a consistent session.
 
     :meth:`sql` takes SQL as it is run elsewhere, and :meth:`table` a table for the DataFrame API. Views are read at the
     barrier too. Temporary views are what they were made of: one that reads a table of the topology is refused, unless
@@ -105,7 +105,7 @@ class ConsistentSpark:
 
 
 class _Here(Place):
-    """Where a session stands. It is asked for what the names in a query need and no more, since each answer is a round
+    """The place of a session. It is asked for what the names in a query need and no more, since each answer is a round
     trip: names that begin with the topology's catalog need none.
     """
 

@@ -55,8 +55,8 @@ def view_in(spark: SparkSession, name: str, catalogs: frozenset[str]) -> View | 
 
 @dataclass(frozen=True)
 class PlaceOfIcebergs(Place):
-    """Of Iceberg's views Spark says where they lie, and not where they were made. So what names in ``view`` (quoted)
-    lead to is found among the tables and views that it ``reads``."""
+    """The place of one of Iceberg's views. Spark says where it lies, and not where it was made: what names in ``view``
+    (quoted) lead to is found among the tables and views that it ``reads``."""
 
     view: str = ""
     reads: frozenset[Parts] = frozenset()

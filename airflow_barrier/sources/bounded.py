@@ -34,7 +34,7 @@ _COUNTS = re.compile(r"(?:Row #\d+: )?Expected \d+ columns, got \d+")
 
 @dataclass(frozen=True)
 class Limits:
-    """Those that a connection may set, each by an extra of the same name.
+    """Limits that a connection may set, each by an extra of the same name.
 
     ``max_epoch_files``: new files of one epoch of a source. A cut of 100,000 is 9 MB of JSON, which the MetaService,
     the job's spec and the journal keep. ``max_unpacked_bytes``: of one compressed file whose event times are read. 4
@@ -221,6 +221,6 @@ def parquet_batches(file: Any, group: int, column: str) -> Iterator[Any]:
 
 
 def batches(values: Iterator[Any]) -> Iterator[list[Any]]:
-    """As many of ``values`` as are looked at together."""
+    """Yield as many of ``values`` at a time as are looked at together."""
     while batch := list(islice(values, _ROWS)):
         yield batch

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CutRequest:
-    """For which epoch a cut is made: after ``after`` (exclusive, None: from the beginning) up to ``until``, in UTC.
+    """The epoch that a cut is made for: after ``after`` (exclusive, None: from the beginning) up to ``until``, in UTC.
 
     ``start``: the ``end`` of the predecessor's cut, None at barrier 1. ``used`` answers which of some items are
     already in a cut of a barrier that counts. ``now``: the present moment, in UTC, which idle sources are judged by.
@@ -55,7 +55,7 @@ class NotReady:
 
 @dataclass(frozen=True)
 class PartLag:
-    """How far the topology is behind in one part of a source, such as a partition.
+    """The topology's distance behind one part of a source, such as a partition.
 
     ``cut_end``: where the newest cut ended, None: nothing of it was cut. ``stable_end``: where a cut would end now.
     ``behind``: how much is in between, of which ``gone`` is not there any more. ``oldest``: the time (UTC) of the
@@ -74,7 +74,7 @@ class PartLag:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far the topology is behind a source: ``behind`` in all, counted in ``unit``, by its ``parts``, which are
+    """The topology's distance behind a source: ``behind`` in all, counted in ``unit``, by its ``parts``, which are
     each ``called`` so, such as `partition`.
 
     ``retention``: how long the source keeps a record, None: for ever, or it is not known. ``note``: what could not be
@@ -112,7 +112,7 @@ def text_of(moment: datetime) -> str:
 
 
 class SourceCatalog(Protocol):
-    """What sources need of the tables' room. ``airflow_barrier.tables.iceberg.IcebergTables`` has it."""
+    """The part of the tables' room that sources need. ``airflow_barrier.tables.iceberg.IcebergTables`` has it."""
 
     def load(self, table: str) -> Any:
         """The table (pyiceberg's) with its newest metadata. Raises MissingTableError."""
@@ -130,7 +130,7 @@ class SourceCatalog(Protocol):
 
 
 class Delta(Protocol):
-    """What happened to a table between two snapshots. ``airflow_barrier.spark.changes`` has it: sources stand below
+    """The changes of a table between two snapshots. ``airflow_barrier.spark.changes`` has it: sources stand below
     Spark's room and are given it.
     """
 

@@ -12,7 +12,7 @@ MAX_FUTURE_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Times:
-    """How the records' times end an epoch.
+    """The rules by which records' times end an epoch.
 
     ``max_future_skew``: records that are later than that after the present end none, since their clocks are wrong.
     ``lateness``: by event time, how much later than the barrier a source (of a topic each partition) has to be before
@@ -25,7 +25,7 @@ class Times:
     idle_timeout: timedelta | None = None
 
     def future(self, now: datetime) -> datetime:
-        """Behind which records end no epoch."""
+        """Return the moment behind which records end no epoch."""
         return now + self.max_future_skew
 
     def newest(self, moments: Iterable[datetime | None], now: datetime) -> datetime | None:
@@ -41,5 +41,5 @@ class Times:
         )
 
     def watermark(self, newest: datetime | None) -> datetime | None:
-        """Up to which everything is taken to have come."""
+        """Return the moment up to which everything is taken to have come."""
         return newest - (self.lateness or timedelta(0)) if newest is not None else None

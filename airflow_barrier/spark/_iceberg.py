@@ -99,8 +99,8 @@ class IcebergTable:
         return "schema.name-mapping.default" in self._metadata.get("properties", {})
 
     def partition_values(self) -> dict[int, dict[int, str]]:
-        """Of columns that are themselves partition values: field id, then partition spec, then what the value is called
-        in the column ``partition`` of the metadata tables.
+        """Map columns that are themselves partition values: field id, then partition spec, then the value's name in the
+        column ``partition`` of the metadata tables.
 
         Iceberg takes these columns from there, whether the file has them or not.
         """

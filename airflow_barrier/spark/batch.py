@@ -29,7 +29,7 @@ GoOn = Callable[[EpochSpec, ClosingRecord], "EpochSpec | None"]
 
 @dataclass(frozen=True)
 class Following:
-    """Where the spec of a driver's next epoch is; None: there is none, and the driver ends."""
+    """The place of the spec of a driver's next epoch; None: there is none, and the driver ends."""
 
     spec_uri: str | None = None
     digest: str | None = None

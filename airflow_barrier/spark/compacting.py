@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RewrittenFiles:
-    """How many data files took the place of how many, and what those held in bytes."""
+    """The numbers of data files before and after a compaction, and the bytes of those before."""
 
     before: int
     after: int

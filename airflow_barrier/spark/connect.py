@@ -157,7 +157,7 @@ def end_session(url: str, session_id: str) -> None:
 
 
 def _spare_the_pool(session: Any) -> None:
-    """From now on closing the session closes its own channel only.
+    """Have the closing of the session close its own channel only.
 
     pyspark 4.1 also shuts down a thread pool that all sessions of the process share. Done by the garbage collector, or
     by a signal handler, in a thread that just then hands work to that pool, it waits for its own lock for ever

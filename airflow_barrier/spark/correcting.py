@@ -60,7 +60,9 @@ def _changed_nothing(correction: ReuseRows) -> bool:
 
 
 def _require_same_columns(table: str, expected: Sequence[str], found: Sequence[str], what: str) -> None:
-    """In any order; Spark does not tell upper from lower case."""
+    """Raise SourceDataError unless both have the same columns, in any order; Spark does not tell upper from lower
+    case.
+    """
     wanted, there = {name.lower() for name in expected}, {name.lower() for name in found}
     if wanted == there and len(found) == len(there):
         return

@@ -95,7 +95,7 @@ class ReplaceByFile:
 
 @dataclass(frozen=True)
 class ReuseRows:
-    """What the old revision's epoch changed in the table, once more: on top of the predecessor as revised.
+    """The changes that the old revision's epoch made in the table, once more: on top of the predecessor as revised.
 
     ``start`` and ``end``: the table's OLD snapshots at the predecessor (None: it had none) and at this barrier. For a
     table whose source is gone or need not be read again.

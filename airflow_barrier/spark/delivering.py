@@ -26,8 +26,9 @@ _TWICE = "airflow_barrier: two rows of one key: "
 
 @dataclass(frozen=True)
 class Extract:
-    """What is delivered of ``table`` (``namespace.table``): its rows at snapshot ``end``, or those that came and went
-    since ``start``; None: before its first snapshot. ``whole``: all of them, whatever ``rows`` says. ``key``: the
+    """The part of ``table`` (``namespace.table``) that is delivered: its rows at snapshot ``end``, or those that came
+    and went since ``start``; None: before its first snapshot. ``whole``: all of them, whatever ``rows`` says. ``key``:
+    the
     columns by which changed rows are told apart; ``only_key``: these columns alone.
     """
 

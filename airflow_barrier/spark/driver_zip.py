@@ -57,7 +57,7 @@ def _modules() -> Iterator[tuple[str, bytes]]:
 
 
 def _digest(content: bytes) -> str:
-    """As wheels write it."""
+    """Return the digest as wheels write it."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 

@@ -120,8 +120,8 @@ class Epoch:
         )
 
     def dead_letters(self, name: str) -> DataFrame:
-        """Of an external source that has a table of dead letters the epoch's records that do not decode, with the
-        table's columns::
+        """Return the epoch's records that do not decode, of an external source that has a table of dead letters, with
+        the table's columns::
 
             topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
             headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING

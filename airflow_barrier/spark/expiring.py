@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExpiredFiles:
-    """How many files of each kind an expiry deleted."""
+    """The numbers of files of each kind that an expiry deleted."""
 
     data: int
     deletes: int

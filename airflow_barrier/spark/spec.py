@@ -34,7 +34,7 @@ _VERSION = 3
 
 @dataclass(frozen=True)
 class EpochSpec:
-    """What one attempt reads and where it writes.
+    """The inputs of one attempt and the places that it writes to.
 
     ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: inlet ->
     snapshot at this barrier and at its predecessor; ``bases``: outlet -> snapshot it builds on. ``catalog`` is the name
@@ -123,7 +123,9 @@ def _covered(data: bytes, key: str) -> bytes:
 
 @dataclass(frozen=True)
 class ClosingRecord:
-    """What an attempt staged, said by the driver after its last write: the proof that it did not die half-way."""
+    """The record of what an attempt staged, by its driver after the last write: the proof that it did not die
+    half-way.
+    """
 
     attempt_id: int
     staged: Mapping[str, StagedTable]

@@ -50,7 +50,7 @@ def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str, key: str | None 
 
 
 def leave_the_branch(spark: SparkSession) -> None:
-    """For a driver that reads the epoch spec: it names snapshots and branches itself."""
+    """Take the branch out of the session conf of a driver that reads the epoch spec: it names branches itself."""
     for key in (WAP_BRANCH, _CATALOG, _READS, _WRITES, _PINNED, _BRANCH):
         spark.conf.unset(key)
 

@@ -19,7 +19,7 @@ STORAGE = ("adls.", "client.", "gcs.", "hdfs.", "s3.")
 
 @dataclass(frozen=True)
 class ConnectionProperties:
-    """What a catalog takes of a connection of the Iceberg provider's type, beside the storage's properties.
+    """The properties that a catalog takes of a connection of the Iceberg provider's type, beside the storage's.
 
     ``names`` and ``families`` (beginnings of names) are pyiceberg's properties. ``credential`` is the one that login
     and password become; as an extra it would be shown. ``headers``: beginnings of the names whose values are sent in
@@ -34,7 +34,7 @@ class ConnectionProperties:
 
 @dataclass(frozen=True)
 class CatalogKind:
-    """What there is to know of a kind of catalog before it is connected to. The connected one says how it publishes.
+    """A kind of catalog, as far as it is known before one is connected to. The connected one says how it publishes.
 
     ``title`` and ``about`` (a clause) are for messages. ``adapter`` is the module that connects to it, imported by who
     connects. ``schemes``: of its addresses. ``extras``: of the extras of a barrier's connection, those that are refused

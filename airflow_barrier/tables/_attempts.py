@@ -61,7 +61,7 @@ def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) 
 
 
 def staged_summaries(document: Document, stamp: Stamp, base: int | None) -> list[Mapping[str, str]]:
-    """Of every snapshot on the attempt branch that was added to ``base``, newest first."""
+    """Return the summary of every snapshot that the attempt branch adds to ``base``, newest first."""
     head = ref_of(document, stamp.branch)
     if head is None:
         return []

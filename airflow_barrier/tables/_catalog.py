@@ -134,5 +134,7 @@ class CatalogAdapter(Protocol):
         ...
 
     def spark_catalog(self, uri: str, warehouse: str, properties: Mapping[str, str]) -> SparkCatalog:
-        """How Spark enters the same catalog. ``uri`` is without password. Raises ConfigurationError if it cannot."""
+        """Return the settings by which Spark enters the same catalog. ``uri`` is without password. Raises
+        ConfigurationError if it cannot.
+        """
         ...

@@ -331,7 +331,7 @@ def _moved(table: str, document: Document, expected: int | None, advice: str) ->
 
 
 def _way_back(table: str, document: Document, expected: int | None) -> str:
-    """How a person brings `main` to where it is expected, by Spark's own procedures."""
+    """Return the statements of Spark's own by which a person brings `main` to where it is expected."""
     if expected is None or expected not in snapshots_of(document):
         return (
             "let the table leave the topology and join it again, which takes what main is at as its baseline (its "

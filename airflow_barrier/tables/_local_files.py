@@ -24,7 +24,7 @@ class LocalFile:
 
 
 class LocalFiles:
-    """Of pyiceberg's FileIO what reading, looking and deleting take."""
+    """The part of pyiceberg's FileIO that reading, looking and deleting take."""
 
     def new_input(self, location: str) -> LocalFile:
         return LocalFile(location)

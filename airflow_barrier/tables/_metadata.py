@@ -32,7 +32,7 @@ _DELETE_SWITCHED_ON = "barrier.delete-after-commit-switched-on"
 
 @dataclass(frozen=True)
 class Changes:
-    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add, table
+    """The changes of one commit: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add, table
     properties to set and to remove.
 
     ``keep``: how many of a new branch's snapshots no expiry takes. ``writes_list``: the snapshot is an empty root,

@@ -180,7 +180,7 @@ class RestTables:
 
     @contextmanager
     def _changes(self, edits: Mapping[str, Edit]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
-        """Where each table's document lies, and what is to be sent of those that change; for the one who sends it."""
+        """Return each table's metadata location and, for tables that change, the request to send."""
         loaded = {table: self._load(table) for table in sorted(edits)}
         seen = {table: location for table, (location, _) in loaded.items()}
         sent: dict[str, Any] = {}

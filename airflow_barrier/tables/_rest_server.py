@@ -143,7 +143,7 @@ class RestServer:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """What pyiceberg raises, as this package's errors."""
+        """Raise this package's errors for what pyiceberg raises."""
         from pydantic import ValidationError
         from pyiceberg.exceptions import (
             AuthorizationExpiredError,
@@ -220,7 +220,7 @@ def _bounded(request: Callable[..., Response]) -> Callable[..., Response]:
 
 
 def _host(url: str) -> str:
-    """Without what may be a secret: user, path and query."""
+    """Return the address without what may be a secret: user, path and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

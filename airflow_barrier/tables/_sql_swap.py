@@ -61,7 +61,7 @@ _POSTGRESQL_OPTIONS: dict[str, Any] = {
 
 
 class SqlPointers:
-    """Where the current metadata document of each table is.
+    """The rows that say where each table's current metadata document is.
 
     ``catalog_name`` is the name of the catalog in Spark, which is part of the key of every row. Raises
     :class:`ConfigurationError` for a URL that SQLAlchemy cannot use.

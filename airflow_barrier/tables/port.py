@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Revised:
-    """That a publication swaps a table to what a revision computed aside, from which it differs in these.
+    """The part of a publication that swaps a table to what a revision computed aside.
 
     ``base``: the snapshot that the revision began on, which the predecessor of its first barrier has; None: an empty
     root, since that has none, or since all is computed anew. ``tags``: of the earlier barriers that the revision
@@ -72,7 +72,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class SnapshotVerdict:
-    """What becomes of one snapshot of a table, and why."""
+    """The fate of one snapshot of a table, and why."""
 
     snapshot_id: int
     keep: bool
@@ -81,8 +81,8 @@ class SnapshotVerdict:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a table tells of a topology: the barriers whose tags it has, as (barrier, revision), and the highest numbers
-    of an attempt that left a branch or a snapshot, and of a revision that left any of these (0: none).
+    """The traces of a topology in a table: the barriers whose tags it has, as (barrier, revision), and the highest
+    numbers of an attempt that left a branch or a snapshot, and of a revision that left any of these (0: none).
     """
 
     tags: frozenset[tuple[int, int]]
@@ -161,8 +161,8 @@ class TableFormat(Protocol):
         ...
 
     def differences(self, table: Table) -> Sequence[str]:
-        """How the columns of a table that is there differ from what is declared, a phrase each. Further columns that
-        may be NULL are no difference.
+        """Return how the columns of a table that is there differ from what is declared, a phrase each. Further columns
+        that may be NULL are no difference.
         """
         ...
 

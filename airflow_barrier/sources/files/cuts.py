@@ -34,7 +34,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """What one part of an epoch reads: of ``files`` the records after ``after`` and up to ``until`` in event time.
+    """One part of what an epoch reads: of ``files`` the records after ``after`` and up to ``until`` in event time.
 
     Both None: all records. ``after`` None: also the late ones and those without an event time.
     """
@@ -70,7 +70,7 @@ def cut_by_position(source: str, folder: Folder, request: CutRequest, position: 
 
 @dataclass(frozen=True)
 class EventTime:
-    """How event times gate and split epochs; see :class:`airflow_barrier.sources.files.Files`."""
+    """Settings by which event times gate and split epochs; see :class:`airflow_barrier.sources.files.Files`."""
 
     column: str
     layout: Layout

@@ -30,7 +30,8 @@ _MOST_VALUES = 50
 
 @dataclass(frozen=True)
 class Layout:
-    """How files are written: ``format`` is parquet, csv or json (an object a line), ``dialect`` is that of CSV.
+    """The way that files are written: ``format`` is parquet, csv or json (an object a line), ``dialect`` is that of
+    CSV.
 
     ``limits``: up to which they are read.
     """

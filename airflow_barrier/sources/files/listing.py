@@ -203,7 +203,9 @@ class Folder:
         return url_of(self.url, path)
 
     def _relative(self, path: str) -> str:
-        """Without the folder and one slash: what an object store has behind two is the name of another file."""
+        """Return the path without the folder and one slash: what an object store has behind two is another file's
+        name.
+        """
         return path[len(self._root) :].removeprefix("/")
 
     def _why_left_out(self, path: str) -> str | None:
@@ -329,7 +331,7 @@ class PathDate:
 
 
 def _names_a_period(directives: str) -> bool:
-    """From the year down to something, without a gap."""
+    """Return True if the directives go from the year down to something, without a gap."""
     return sorted(directives) in [sorted(chain) for chain in ("Y", "Ym", "Ymd", "YmdH", "YmdHM", "YmdHMS")] or sorted(
         directives
     ) in [sorted(chain) for chain in ("Yj", "YjH", "YjHM", "YjHMS")]

@@ -125,7 +125,7 @@ class IcebergTable:
         catalog.load(self.table)
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
-        """From the predecessor's snapshot to the newest that belongs to the epoch, which is pinned.
+        """Cut from the predecessor's snapshot to the newest that belongs to the epoch, which is pinned.
 
         Raises MissingTableError, CatalogUnavailableError, and SourceDataError if event times are not to be had.
         """
@@ -258,8 +258,8 @@ class IcebergTable:
     # --- by event time ----------------------------------------------------------------------------
 
     def _cut_by_event_time(self, request: CutRequest, catalog: SourceCatalog, table: Table) -> Cut | NotReady:
-        """Up to the last snapshot that holds records up to the timestamp; ``held`` are those that hold early ones too,
-        by id with their newest event time, and ``held_after`` is the snapshot before the first of them.
+        """Cut up to the last snapshot that holds records up to the timestamp; ``held`` are those that hold early ones
+        too, by id with their newest event time, and ``held_after`` is the snapshot before the first of them.
         """
         from airflow_barrier.sources.iceberg_table.history import EventTimes, chain
 
@@ -338,7 +338,7 @@ class IcebergTable:
 
 
 def _up_to_the_last_due(arrivals: Sequence[Arrival], until: datetime) -> Sequence[Arrival]:
-    """Without the newest commits that hold early records only: they are left for a later cut."""
+    """Drop the newest commits that hold early records only: they are left for a later cut."""
     count = len(arrivals)
     while count and (oldest := arrivals[count - 1].span.oldest) is not None and oldest > until:
         count -= 1

@@ -187,7 +187,8 @@ class Kafka:
         return kafka_settings.dataset(self.topic, self._credentials)
 
     def for_driver(self) -> ExternalSource:
-        """With the schemas that the registry has by now: an id's never changes, so all attempts decode alike.
+        """Declare it with the schemas that the registry has by now: an id's never changes, so all attempts decode
+        alike.
 
         Raises SourceUnavailableError, SourceDataError and ConfigurationError.
         """
@@ -291,7 +292,7 @@ class Kafka:
         return broken(self._records(spark, cut, until, secrets), self._format, self._what)
 
     def _records(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
-        """As the connector reads them."""
+        """Read the epoch's records as the connector has them."""
         begin, end = cut.end["begin"], cut.end["offsets"]
         own = self._read(spark, {int(each): (begin[each], end[each]) for each in end}, secrets)
         if left := cut.end.get("held"):

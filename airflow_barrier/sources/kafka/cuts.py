@@ -33,8 +33,8 @@ _MOST_LOOKED_AT = 100_000
 
 
 def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> Cut | NotReady:
-    """From where the predecessor ended up to the last stable offset; with ``times`` up to the first record that is
-    later.
+    """Cut from where the predecessor ended up to the last stable offset; with ``times`` up to the first record that
+    is later.
 
     ``strict``: raise SourceDataError where records in between are gone; else they are left out, with a warning.
     """
@@ -98,7 +98,7 @@ def check_kept(topic: Log, cut: Cut) -> None:
 
 
 def _reading(cut: Cut) -> dict[int, int]:
-    """From which offset on the cut's epoch reads each partition; without those of which it reads nothing."""
+    """Map each partition of which the cut's epoch reads something to its first offset."""
     begin, end = _by_number(cut.end["begin"]), _by_number(cut.end["offsets"])
     reading = {partition: offset for partition, offset in begin.items() if offset < end[partition]}
     for entry in held_before(cut):
@@ -120,7 +120,7 @@ def check_goes_on(topic: Log, cut: Cut) -> dict[int, int]:
 
 
 def whole(cuts: Sequence[Cut]) -> Cut:
-    """From where the first of these begins, each partition where it was met first, to where the last ends."""
+    """Join cuts: from where the first begins, each partition where it was met first, to where the last ends."""
     begin = {partition: offset for cut in reversed(cuts) for partition, offset in cut.end["begin"].items()}
     return Cut(cuts[-1].source, cuts[0].start, {**cuts[-1].end, "begin": begin})
 
@@ -225,7 +225,7 @@ def _used_up(topic: Log, already: datetime | int | Mapping[str, Any]) -> dict[st
 
 @dataclass(frozen=True)
 class _End:
-    """Where a partition's part of an epoch ends; ``is_reached``: at or before a record that is later."""
+    """The end of a partition's part of an epoch; ``is_reached``: it is at or before a record that is later."""
 
     offset: int
     is_reached: bool
@@ -240,7 +240,7 @@ def _ends(topic: Log, later: _Later, begin: Mapping[int, int], stable: Mapping[i
 
 @dataclass(frozen=True)
 class _Later:
-    """Which records are later: after ``until``, but not after ``future``, where clocks are wrong."""
+    """The test for records that are later: after ``until``, but not after ``future``, where clocks are wrong."""
 
     until: datetime
     future: datetime
@@ -319,8 +319,8 @@ def _held(
     begin: Mapping[int, int],
     offsets: Mapping[int, int],
 ) -> list[dict[str, Any]]:
-    """Of which offsets, up to where this epoch ends, records are left for later ones: those after the barrier's time
-    and up to ``left``.
+    """List the offsets, up to where this epoch ends, whose records are left for later epochs: those after the barrier's
+    time and up to ``left``.
 
     Brokers know where the first of them is. All have become due with a barrier of ``left``: an epoch ends before the
     first record after that, but for those of a time to come, which flow with it.
@@ -346,7 +346,7 @@ def _still_there(topic: Log, start: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _by_name(places: Mapping[int, int]) -> dict[str, int]:
-    """As JSON has it."""
+    """Return the mapping with its partitions as texts, as JSON has it."""
     return {str(partition): place for partition, place in sorted(places.items())}
 
 

@@ -18,7 +18,9 @@ _LATEST = millis(datetime(9999, 1, 1, tzinfo=timezone.utc))
 
 
 def lag(topic: Log, cut: Cut | None, now: datetime) -> Lag:
-    """From where ``cut`` ended (None: from the first record that is there) up to the last stable offset of now."""
+    """Count from where ``cut`` ended (None: from the first record that is there) up to the last stable offset of
+    now.
+    """
     first, ends = topic.beginnings(topic.partitions), topic.stable_ends(topic.partitions)
     cut_ends = {} if cut is None else check_goes_on(topic, cut)
     # of a partition that is new since a cut all is unread

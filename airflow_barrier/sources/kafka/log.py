@@ -136,8 +136,8 @@ class Log:
         return -1
 
     def first_timestamps(self, begins: Mapping[int, int]) -> dict[int, int]:
-        """Of each partition the timestamp (ms) of the first committed record from an offset on. Those that have none,
-        or whose record does not come in time, are left out.
+        """Map each partition to the timestamp (ms) of its first committed record from an offset on. Those that have
+        none, or whose record does not come in time, are left out.
         """
         found: dict[int, int] = {}
         left, end = set(begins), monotonic() + self.cluster.patience
@@ -204,5 +204,5 @@ class Log:
 
 
 def millis(moment: datetime) -> int:
-    """Since 1970 in UTC, as Kafka counts, without the rest."""
+    """Return whole milliseconds since 1970 in UTC, as Kafka counts."""
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)

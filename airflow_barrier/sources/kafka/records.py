@@ -32,7 +32,7 @@ _END = "airflow_barrier_end"
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """How the records of a topic are decoded.
+    """The way that a topic's records are decoded.
 
     :param format: ``json`` (one object a record), ``avro`` (one record of the schema), or ``binary``:
         the columns ``key`` and ``value`` as they are, which the job decodes.
@@ -102,7 +102,7 @@ class RecordFormat:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Of JSON."""
+        """The columns of JSON."""
         return parse_ddl(self.schema)
 
     @cached_property
@@ -150,8 +150,8 @@ def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool
 
 
 def broken(records: DataFrame, form: RecordFormat, what: str) -> DataFrame:
-    """Of the records those that :func:`decoded` leaves out or fails for, as they are, and the ``reason`` in words,
-    which quote nothing of the record.
+    """Return the records that :func:`decoded` leaves out or fails for, as they are, and the ``reason`` in words, which
+    quote nothing of the record.
     """
     if form.format == "binary":
         return records.selectExpr(*_LETTER, "CAST(NULL AS STRING) AS reason").where("false")

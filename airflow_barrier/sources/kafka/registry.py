@@ -100,8 +100,8 @@ class _Registry:
 
 
 def _address(where: str, credentials: Credentials) -> str:
-    """Without a slash at its end. As Airflow's own connections of type `http` have it, the schema may be in a field of
-    its own, and so may the port.
+    """Return the address without a slash at its end. As Airflow's own connections of type `http` have it, the schema
+    may be in a field of its own, and so may the port.
     """
     host = credentials.host or ""
     try:

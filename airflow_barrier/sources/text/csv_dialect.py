@@ -63,7 +63,7 @@ class CsvDialect:
         return None if self.escape == self.quote else self.escape
 
     def spark_options(self) -> dict[str, str]:
-        """For Spark's own parser, and for ``from_csv``: what is not quoted as it has to be, is an error."""
+        """The options of Spark's own parser, and of ``from_csv``: what is not quoted as it has to be, is an error."""
         return {
             "delimiter": self.delimiter,
             "quote": self.quote,

@@ -29,8 +29,8 @@ _ESCAPES = (
 
 
 def json_pairs(lines: DataFrame, carried: Sequence[str], columns: tuple[Column, ...], expected: str) -> DataFrame:
-    """Of each ``line`` the texts by their names, as ``pairs``, and ``wrong``: what is wrong with it, or NULL; with the
-    columns named ``carried``. ``expected`` is what a line has to be, for ``wrong``: ``one object a line``.
+    """Select of each ``line`` the texts by their names, as ``pairs``, and ``wrong``: what is wrong with it, or NULL;
+    with the columns named ``carried``. ``expected`` is what a line has to be, for ``wrong``: ``one object a line``.
     """
     mark, marked_number = literal(NUMBER_MARK), literal(f'$1"{NUMBER_MARK}$2{NUMBER_MARK}"')
     marked = f"regexp_replace(line, {literal(_NUMBER)}, {marked_number})"

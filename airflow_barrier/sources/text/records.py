@@ -63,7 +63,7 @@ class TextRecords:
     # --- records of texts -------------------------------------------------------------------------
 
     def _typed(self, texts: DataFrame) -> DataFrame:
-        """Of ``c0``, ``c1``, … and the ``place`` of each record."""
+        """Make typed rows of ``c0``, ``c1``, … and the ``place`` of each record."""
         return texts.selectExpr(
             *(
                 f"{self._values.value(f'c{number}', column)} AS {quoted(column.name)}"
@@ -72,7 +72,7 @@ class TextRecords:
         )
 
     def _records(self, lines: DataFrame) -> DataFrame:
-        """Of ``line`` and ``place``."""
+        """Make records of ``line`` and ``place``."""
         filled = lines.where(f"NOT line RLIKE {literal(_BLANK)}")
         return self._json_records(filled) if self._form == "json" else self._csv_records(filled)
 
@@ -111,7 +111,7 @@ class TextRecords:
     # --- lines ------------------------------------------------------------------------------------
 
     def _lines(self, spark: SparkSession, urls: Sequence[str], header: str | None) -> DataFrame:
-        """As ``line`` and ``place``: the bytes of the file, whatever they are."""
+        """Read ``line`` and ``place``: the bytes of the file, whatever they are."""
         if self._form == "json" or not self._dialect.header:
             texts = spark.read.format("text").options(**self._options).load([*urls])
             return texts.selectExpr("value AS line", "_metadata.file_path AS place")

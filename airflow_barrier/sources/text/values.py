@@ -41,7 +41,7 @@ _ZONED_TIME = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_SECONDS}(Z|[-+][0-9]{{2}
 
 @dataclass(frozen=True)
 class Values:
-    """How values are read. ``what`` is read, for errors; ``place``: SQL for where the record stands.
+    """The way that values are read. ``what`` is read, for errors; ``place``: SQL for where the record stands.
 
     ``json``: values are as ``from_json`` hands them over as text, and may be nested.
     """
