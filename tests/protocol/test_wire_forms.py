@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_barrier.protocol.codec import digest
 from tests.protocol.wire_forms import FORMS, TOPOLOGY, WRITTEN
 
 
@@ -19,4 +20,4 @@ def test_there_is_a_text_for_each_form() -> None:
 
 
 def test_a_topology_keeps_its_digest() -> None:
-    assert TOPOLOGY.digest == "d949d18d3edc18ce4309776821cbf01034a367ba3f01795a5fa4f4613078f0ea"
+    assert digest(TOPOLOGY) == "d949d18d3edc18ce4309776821cbf01034a367ba3f01795a5fa4f4613078f0ea"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_barrier.coordinator.waiting import (
+    AnyCondition,
     AttemptEnd,
     Condition,
     Delivered,
@@ -17,9 +18,8 @@ from airflow_barrier.coordinator.waiting import (
     RevisionEnd,
     Room,
     Unseen,
-    condition_from_json,
-    condition_to_json,
 )
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.journal import (
     DecidedTable,
@@ -32,7 +32,7 @@ from airflow_barrier.protocol.records import BarrierKind, Cut, RunRef, StagedTab
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.spark.batch import Following
-from airflow_barrier.spark.corrections import CorrectBySql, ReplaceByFile, ReuseRows, from_json, to_json
+from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
 from airflow_barrier.spark.delivering import Extract
 from airflow_barrier.spark.extracting import Order
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
@@ -123,7 +123,7 @@ RECORD = ClosingRecord(
 )
 ORDER = Order(
     "lake",
-    [Extract("shop.a", None, 8, Rows.CHANGES, False, ("id",)), Extract("shop.b", 1, None, Rows.TABLE, True, (), True)],
+    (Extract("shop.a", None, 8, Rows.CHANGES, False, ("id",)), Extract("shop.b", 1, None, Rows.TABLE, True, (), True)),
     "file:///lake/_barrier/1",
     NONCE,
 )
@@ -147,9 +147,9 @@ def sorted_json(data: Any) -> str:
 
 #: Name -> a value, its text, and the value that the text is read as.
 FORMS: dict[str, tuple[Any, Callable[[], str], Callable[[str], Any]]] = {
-    "topology": (TOPOLOGY, lambda: sorted_json(TOPOLOGY.to_json()), lambda t: Topology.from_json(json.loads(t))),
-    "run": (RUN, lambda: sorted_json(RUN.to_json()), lambda t: RunRef.from_json(json.loads(t))),
-    "sink": (SINK, lambda: sorted_json(SINK.to_json()), lambda t: SinkDeclaration.from_json(json.loads(t))),
+    "topology": (TOPOLOGY, lambda: sorted_json(encode(TOPOLOGY)), lambda t: decode(Topology, json.loads(t))),
+    "run": (RUN, lambda: sorted_json(encode(RUN)), lambda t: decode(RunRef, json.loads(t))),
+    "sink": (SINK, lambda: sorted_json(encode(SINK)), lambda t: decode(SinkDeclaration, json.loads(t))),
     "entry": (ENTRY, ENTRY.dumps, JournalEntry.loads),
     "entry of maintenance, trimmed": (MAINTENANCE, MAINTENANCE.dumps, JournalEntry.loads),
 }
@@ -178,12 +178,12 @@ for number, following in enumerate((Following("file:///lake/spec.json", "d2"), F
 for correction in (BY_SQL, BY_FILE, ReuseRows("shop.b", None, 8)):
     FORMS[f"correction {correction.kind}"] = (
         correction,
-        lambda correction=correction: sorted_json(to_json(correction)),
-        lambda t: from_json(json.loads(t)),
+        lambda correction=correction: sorted_json(encode(correction)),
+        lambda t: decode(Correction, json.loads(t)),
     )
 for number, condition in enumerate(CONDITIONS):
     FORMS[f"condition {number}"] = (
         condition,
-        lambda condition=condition: sorted_json(condition_to_json(condition)),
-        lambda t: condition_from_json(json.loads(t)),
+        lambda condition=condition: sorted_json(encode(condition)),
+        lambda t: decode(AnyCondition, json.loads(t)),
     )
