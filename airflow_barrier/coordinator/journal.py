@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.codec import decode, digest, encode
 from airflow_barrier.protocol.errors import (
     ForeignWriteError,
     JournalError,
@@ -176,7 +177,7 @@ def _entry(
         timestamp_from=barrier.timestamp_from,
         kind=barrier.kind,
         run=barrier.run,
-        topology_digest=topology.digest,
+        topology_digest=digest(topology),
         cuts=meta.cuts.of(barrier.topology, barrier.barrier_id, line),
         tables={
             row.table: DecidedTable(
@@ -262,9 +263,9 @@ def read_revision(deployment: Deployment, topology: str, number: int) -> Revisio
     return RevisionEntry.loads(_required(deployment, _revision_uri(deployment, topology, number)))
 
 
-def read_topology(deployment: Deployment, name: str, digest: str) -> Topology:
+def read_topology(deployment: Deployment, name: str, topology_digest: str) -> Topology:
     """Raises :class:`JournalError` if it is not there."""
-    return Topology.from_json(json.loads(_required(deployment, _uri(deployment, name, f"topology-{digest}"))))
+    return decode(Topology, json.loads(_required(deployment, _uri(deployment, name, f"topology-{topology_digest}"))))
 
 
 def entry_uri(deployment: Deployment, topology: str, barrier_id: int) -> str:
@@ -286,9 +287,9 @@ def _newest_revision(deployment: Deployment, topology: str) -> int:
 
 
 def _write_topology(deployment: Deployment, topology: Topology) -> None:
-    uri = _uri(deployment, topology.name, f"topology-{topology.digest}")
+    uri = _uri(deployment, topology.name, f"topology-{digest(topology)}")
     if not deployment.tables.exists(uri):
-        deployment.tables.write_text(uri, json.dumps(topology.to_json(), indent=1, sort_keys=True))
+        deployment.tables.write_text(uri, json.dumps(encode(topology), indent=1, sort_keys=True))
 
 
 def _required(deployment: Deployment, uri: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_barrier.protocol.deliveries import SinkRecord, SinkState
 from airflow_barrier.protocol.errors import (
@@ -45,6 +45,7 @@ class Condition:
     this DAG, and whose timestamp is after ``lacking_after`` (UTC; None: any).
     """
 
+    kind: ClassVar[str] = "Condition"
     target: str | None
     barrier_id: int | None = None
     timestamp: datetime | None = None
@@ -80,19 +81,6 @@ class Condition:
         target = next(target for target, each in _LEVELS.items() if each is level)
         return cls(target, timestamp=timestamp, tables=None if tables is None else tuple(tables), or_newer=True)
 
-    def to_json(self) -> dict[str, Any]:
-        times = {name: at and at.isoformat() for name, at in vars(self).items() if name in _TIMES}
-        return {**asdict(self), **times}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Condition:
-        times = {name: data[name] and datetime.fromisoformat(data[name]) for name in _TIMES}
-        tuples = {name: None if data[name] is None else tuple(data[name]) for name in ("tables", "or_lacking")}
-        return cls(**{**data, **times, **tuples})
-
-
-_TIMES = ("timestamp", "lacking_after")
-
 
 @dataclass(frozen=True)
 class Delivered:
@@ -101,19 +89,13 @@ class Delivered:
     The barrier is given by its id or by its timestamp (UTC). Neither it nor the sink need be there yet.
     """
 
+    kind: ClassVar[str] = "Delivered"
     sink: str
     barrier_id: int | None = None
     timestamp: datetime | None = None
 
     def __post_init__(self) -> None:
         _check_one(self.barrier_id, self.timestamp)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "timestamp": self.timestamp and self.timestamp.isoformat()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Delivered:
-        return cls(**{**data, "timestamp": data["timestamp"] and datetime.fromisoformat(data["timestamp"])})
 
 
 def _check_one(barrier_id: int | None, timestamp: datetime | None) -> None:
@@ -127,6 +109,7 @@ def _check_one(barrier_id: int | None, timestamp: datetime | None) -> None:
 class Room:
     """Fewer than ``max_open`` barriers are open, so that another one may open."""
 
+    kind: ClassVar[str] = "Room"
     max_open: int
 
 
@@ -134,6 +117,7 @@ class Room:
 class AttemptEnd:
     """An attempt is PROCESSED, or has ended otherwise. ``because``: what it is waited for meanwhile, in words."""
 
+    kind: ClassVar[str] = "AttemptEnd"
     attempt_id: int
     because: str
 
@@ -142,6 +126,7 @@ class AttemptEnd:
 class RevisionEnd:
     """A revision is COMMIT or CANCELLED."""
 
+    kind: ClassVar[str] = "RevisionEnd"
     revision: int
 
 
@@ -149,6 +134,7 @@ class RevisionEnd:
 class DelivererEnd:
     """A task's delivery to a sink has ended, or another one has claimed the sink since."""
 
+    kind: ClassVar[str] = "DelivererEnd"
     sink: str
     deliverer: str
 
@@ -157,25 +143,11 @@ class DelivererEnd:
 class Unseen:
     """What nobody sees by looking at the MetaService, in words: the task itself has to look again."""
 
+    kind: ClassVar[str] = "Unseen"
     words: str
 
 
 AnyCondition = Condition | Delivered | Room | AttemptEnd | RevisionEnd | DelivererEnd | Unseen
-_KINDS: dict[str, type[AnyCondition]] = {
-    kind.__name__: kind for kind in (Condition, Delivered, Room, AttemptEnd, RevisionEnd, DelivererEnd, Unseen)
-}
-
-
-def condition_to_json(condition: AnyCondition) -> dict[str, Any]:
-    """JSON values, which :func:`condition_from_json` takes: a deferred task's trigger is kept as such."""
-    fields = condition.to_json() if isinstance(condition, (Condition, Delivered)) else asdict(condition)
-    return {"kind": type(condition).__name__, **fields}
-
-
-def condition_from_json(data: Mapping[str, Any]) -> AnyCondition:
-    fields = dict(data)
-    kind = _KINDS[fields.pop("kind")]
-    return kind.from_json(fields) if issubclass(kind, (Condition, Delivered)) else kind(**fields)
 
 
 @dataclass(frozen=True)

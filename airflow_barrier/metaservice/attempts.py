@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -39,6 +39,7 @@ from airflow_barrier.metaservice.transitions import (
     precommit_if_complete,
     record,
 )
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
@@ -220,7 +221,7 @@ class Attempts(Group):
                 f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of "
                 f"{', '.join(silent)}; write to it, or call epoch.unchanged"
             )
-        said = {name: asdict(table) for name, table in staged.items()}
+        said = encode(staged)
         event = Event("closed", actor, {"staged": said})
         return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
 
@@ -464,11 +465,7 @@ def _needs(
 def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> None:
     waited = tuple(dict.fromkeys((*attempt.waited_for, *needs)))
     table = schema.attempt
-    connection.execute(
-        update(table)
-        .where(table.c.attempt_id == attempt.attempt_id)
-        .values(waited_for=[need.to_json() for need in waited])
-    )
+    connection.execute(update(table).where(table.c.attempt_id == attempt.attempt_id).values(waited_for=encode(waited)))
 
 
 # --- reporting ------------------------------------------------------------------------------------

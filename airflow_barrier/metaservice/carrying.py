@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 from sqlalchemy import Connection, insert
 
@@ -21,6 +20,7 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, move_tables, precommit_if_complete, record
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.records import Barrier, StagedTable, TableProgress
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 
@@ -81,7 +81,7 @@ def _carry(
                 inputs={},
                 previous={},
                 bases={row.table: stood.snapshot_id},
-                staged={row.table: asdict(StagedTable(row.table, None, unchanged=True))},
+                staged=encode({row.table: StagedTable(row.table, None, unchanged=True)}),
                 code={},
             )
             .returning(schema.attempt.c.attempt_id)

@@ -7,7 +7,6 @@ them, and each audit entry says the state that the sink was in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
@@ -35,6 +34,7 @@ from airflow_barrier.metaservice.rows import STANDING, load_topology, lock_topol
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.deliveries import (
     Counts,
     DeliveryRecord,
@@ -378,7 +378,7 @@ def _of(topology: str, name: str, position: Position | None = None) -> ColumnEle
 
 
 def _to_sink(row: Row[Any]) -> SinkRecord:
-    return to_record(SinkRecord, row, definition=SinkDeclaration.from_json(row.definition))
+    return to_record(SinkRecord, row, definition=decode(SinkDeclaration, row.definition))
 
 
 def _find(connection: Connection, topology: str, name: str) -> SinkRecord | None:
@@ -450,7 +450,7 @@ def _register(
             f"topology {topology}: expected tables of the topology for sink {name}, found {', '.join(unknown)}; its "
             f"tables are: {', '.join(tables)}"
         )
-    values = {"owner": declaration.owner, "definition": declaration.to_json()}
+    values = {"owner": declaration.owner, "definition": encode(declaration)}
     state = SinkState.ACTIVE if found is None else found.state
     if found is None:
         connection.execute(
@@ -472,11 +472,5 @@ def _register(
 
 def _changed(found: SinkRecord, declaration: SinkDeclaration) -> list[str]:
     """The names of what is declared otherwise than before; ``released_at`` if it was let go of."""
-    old, new = _plain(found.definition), _plain(declaration)
+    old, new = encode(found.definition), encode(declaration)
     return [each for each in new if old[each] != new[each]] + ["released_at"] * (found.released_at is not None)
-
-
-def _plain(declaration: SinkDeclaration) -> dict[str, Any]:
-    """As the database gives it back."""
-    plain: dict[str, Any] = json.loads(json.dumps(declaration.to_json()))
-    return plain

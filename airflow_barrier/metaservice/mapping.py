@@ -6,15 +6,16 @@ A field is the column of its name. A record that is a field is the columns that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from enum import Enum
+from datetime import datetime
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import Row
 
+from airflow_barrier.protocol.codec import encode, wire_form
 from airflow_barrier.protocol.records import AuditEntry, TableProgress
 
 _R = TypeVar("_R")
@@ -40,10 +41,15 @@ def to_record(kind: type[_R], row: Row[Any], /, **given: Any) -> _R:
 def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
     """Return what a row has in the columns of some fields of a record of this ``kind``."""
     return {
-        column: _plain(value if name is None else getattr(value, name))
+        column: _held(value if name is None else getattr(value, name))
         for field, value in values.items()
         for column, name in _columns(kind, field, type(value))
     }
+
+
+def _held(value: Any) -> Any:
+    """What a column can hold; it has times of its own."""
+    return value if isinstance(value, datetime) else encode(value)
 
 
 @cache
@@ -71,31 +77,8 @@ def _columns(kind: type, field: str, hint: Any) -> Iterator[tuple[str, str | Non
 
 def _reader(hint: Any) -> _Read | None:
     """How a value of that type is made of what a column holds; None: it is that."""
-    parts = get_args(hint)
-    if type(None) in parts:
-        read = next(_reader(part) for part in parts if part is not type(None))
-        return None if read is None else lambda value: None if value is None else read(value)
-    if get_origin(hint) is tuple:
-        of = _reader(parts[0])
-        return tuple if of is None else lambda values: tuple(of(value) for value in values)
-    if get_origin(hint) is Mapping:
-        named = _reader(parts[1])
-        return None if named is None else lambda values: {key: named(value) for key, value in values.items()}
-    if _is_record(hint):
-        return lambda values: hint(**values)
-    return hint if isinstance(hint, type) and issubclass(hint, Enum) else None
+    return None if hint in (datetime, datetime | None) else wire_form(hint).make
 
 
 def _is_record(hint: Any) -> bool:
     return is_dataclass(hint)
-
-
-def _plain(value: Any) -> Any:
-    """Return what a column can hold."""
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

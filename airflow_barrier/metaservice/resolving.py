@@ -34,6 +34,7 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, reads
+from airflow_barrier.protocol.codec import decode
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     ExpiredBarrierError,
@@ -522,5 +523,5 @@ def _first_with(connection: Connection, topology: str, table: str) -> Barrier | 
     """The first barrier that has a table. Which tables it has is fixed by the version that it was opened with."""
     version = schema.topology_version.c
     versions = connection.execute(select(version.version, version.definition).where(version.topology == topology))
-    having = [row.version for row in versions if table in Topology.from_json(row.definition).tables]
+    having = [row.version for row in versions if table in decode(Topology, row.definition).tables]
     return _first_barrier(connection, topology, schema.NOT_ABORTED, schema.barrier.c.topology_version.in_(having))

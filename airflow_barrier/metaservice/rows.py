@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Table, and_, bi
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.protocol.codec import decode
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import (
     Attempt,
@@ -158,7 +159,7 @@ def topology_of(connection: Connection, name: str, version: int, digest: str) ->
     if topology is None:
         # not under the lock: a database that does not answer would hold up those of others
         key = {"topology": name, "version": version}
-        topology = Topology.from_json(connection.execute(_DEFINITION, key).scalar_one())
+        topology = decode(Topology, connection.execute(_DEFINITION, key).scalar_one())
         with _topologies_lock:
             if len(_topologies) >= _TOPOLOGIES_KEPT:
                 _topologies.clear()

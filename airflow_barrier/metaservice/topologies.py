@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
@@ -25,6 +23,7 @@ from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import last_progress, last_start
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.codec import decode, digest, encode
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Withdrawal
 from airflow_barrier.protocol.topology import Job, Topology, check_names
@@ -117,7 +116,7 @@ class Topologies(Group):
             connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
         key = {"topology": name, "owner": owner, "job": job or ""}
         connection.execute(
-            insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going))
+            insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=encode(_by_name(going)))
         )
         (gone,) = (each for each in _withdrawals(connection, name, owner) if each.job == job)
         return gone
@@ -204,7 +203,7 @@ def _registered_version(connection: Connection, name: str, owner: str, jobs: Seq
         .join_from(fragment, topology, fragment.c.topology == topology.c.name)
         .where(fragment.c.topology == name, fragment.c.owner == owner)
     ).one_or_none()
-    return int(row.version) if row is not None and _text(row.jobs) == _text(_to_json(jobs)) else None
+    return int(row.version) if row is not None and digest(row.jobs) == digest(_by_name(jobs)) else None
 
 
 def _replace(
@@ -265,7 +264,7 @@ def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
     rows = connection.execute(
         select(fragment.c.jobs).where(fragment.c.topology == name, others).order_by(fragment.c.owner)
     )
-    return [Job.from_json(job) for row in rows for job in row.jobs]
+    return [decode(Job, job) for row in rows for job in row.jobs]
 
 
 def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
@@ -274,7 +273,7 @@ def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
     found = connection.execute(
         select(fragment.c.jobs).where(fragment.c.topology == name, fragment.c.owner == owner)
     ).scalar_one_or_none()
-    return [Job.from_json(job) for job in found or ()]
+    return [decode(Job, job) for job in found or ()]
 
 
 def _staying(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> Sequence[Job]:
@@ -440,7 +439,7 @@ def _withdrawals(connection: Connection, name: str, owner: str) -> list[Withdraw
             row.at,
             row.actor,
             row.reason,
-            tuple(Job.from_json(job) for job in row.jobs),
+            tuple(decode(Job, job) for job in row.jobs),
         )
         for row in rows
     ]
@@ -466,7 +465,7 @@ def _next_version(connection: Connection, declared: Topology) -> int:
         current = lock_topology(connection, declared.name)
         # from here on no revision is published that lets one of them join
         union = _members(connection, declared)
-        if load_topology(connection, union.name, current).digest == union.digest:
+        if digest(load_topology(connection, union.name, current)) == digest(union):
             return current
         version = current + 1
         connection.execute(
@@ -481,8 +480,8 @@ def _insert_version(connection: Connection, topology: Topology, version: int) ->
         insert(schema.topology_version).values(
             topology=topology.name,
             version=version,
-            definition=topology.to_json(),
-            digest=topology.digest,
+            definition=encode(topology),
+            digest=digest(topology),
             created_at=DatabaseNow(),
         )
     )
@@ -514,7 +513,7 @@ def version_of(connection: Connection, topology: Topology) -> int:
     table, versions = schema.topology, schema.topology_version
     known = connection.execute(
         select(versions.c.version)
-        .where(versions.c.topology == topology.name, versions.c.digest == topology.digest)
+        .where(versions.c.topology == topology.name, versions.c.digest == digest(topology))
         .order_by(versions.c.version)
         .limit(1)
     ).scalar_one_or_none()
@@ -573,13 +572,9 @@ def _replace_fragment(connection: Connection, name: str, owner: str, jobs: Seque
     fragment = schema.fragment
     connection.execute(delete(fragment).where(fragment.c.topology == name, fragment.c.owner == owner))
     connection.execute(
-        insert(fragment).values(topology=name, owner=owner, jobs=_to_json(jobs), registered_at=DatabaseNow())
+        insert(fragment).values(topology=name, owner=owner, jobs=encode(_by_name(jobs)), registered_at=DatabaseNow())
     )
 
 
-def _to_json(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    return [job.to_json() for job in sorted(jobs, key=lambda job: job.name)]
-
-
-def _text(jobs: list[dict[str, Any]]) -> str:
-    return json.dumps(jobs, sort_keys=True)
+def _by_name(jobs: Sequence[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: job.name)

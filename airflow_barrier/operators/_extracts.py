@@ -83,7 +83,7 @@ class SubmittedExtracts:
         from airflow_barrier.spark.spec import digest_of
         from airflow_barrier.spark.submit import submit_conf
 
-        order = Order(deployment.spark_catalog, extracts, folder, secrets.token_hex(16))
+        order = Order(deployment.spark_catalog, tuple(extracts), folder, secrets.token_hex(16))
         text = order.dumps()
         deployment.tables.write_text(order.uri, text)
         self._check_alive()

@@ -38,13 +38,6 @@ class SinkDeclaration:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rows: Rows = Rows.CHANGES
 
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "targets": dict(self.targets), "options": dict(self.options), "rows": self.rows.value}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SinkDeclaration:
-        return cls(**{**data, "rows": Rows(data["rows"])})
-
 
 @dataclass(frozen=True, order=True)
 class Position:

@@ -369,6 +369,10 @@ class JournalError(Terminal):
     """The journal beside the tables is missing, damaged, or contradicts the MetaService."""
 
 
+class WireFormError(Terminal):
+    """A journal, a spec, a trigger or a column holds something else than what its record is written as."""
+
+
 class StoreUnavailableError(Retryable):
     """The MetaService database does not answer."""
 

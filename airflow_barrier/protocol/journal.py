@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.records import BarrierKind, Cut, RunRef
-from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Topology
 
 _VERSION = 1
@@ -40,6 +41,7 @@ class JournalEntry:
     keeps too.
     """
 
+    version: ClassVar[int] = _VERSION
     topology: str
     barrier_id: int
     computed_in: int
@@ -62,28 +64,12 @@ class JournalEntry:
         return self.kind is BarrierKind.MAINTENANCE
 
     def dumps(self) -> str:
-        return json.dumps(self.to_json(), indent=1, sort_keys=True)
-
-    def to_json(self) -> dict[str, Any]:
-        own = {"timestamp": self.timestamp.isoformat(), "kind": self.kind.value, "run": self.run.to_json()}
-        return {"version": _VERSION, **asdict(self), **own}
+        return json.dumps(encode(self), indent=1, sort_keys=True)
 
     @classmethod
     def loads(cls, text: str) -> JournalEntry:
         """Raises :class:`JournalError` if this is no entry of this version."""
-        return cls.from_json(_parsed(text))
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> JournalEntry:
-        """An entry from what :meth:`to_json` made, but for the version."""
-        cuts = {
-            name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"]))
-            for name, cut in data.pop("cuts").items()
-        }
-        tables = {name: DecidedTable(**table) for name, table in data.pop("tables").items()}
-        timestamp = datetime.fromisoformat(data.pop("timestamp"))
-        kind, run = BarrierKind(data.pop("kind")), RunRef.from_json(data.pop("run"))
-        return cls(**data, timestamp=timestamp, kind=kind, run=run, cuts=cuts, tables=tables)
+        return decode(cls, _parsed(text))
 
 
 @dataclass(frozen=True)
@@ -93,35 +79,35 @@ class TrimmedEntries:
     ``baseline``: what tables were at before their first barrier, which no entry tells any more.
     """
 
+    version: ClassVar[int] = _VERSION
     entries: tuple[JournalEntry, ...]
     baseline: Mapping[str, int | None]
 
     def dumps(self) -> str:
-        data = {"entries": [entry.to_json() for entry in self.entries], "baseline": dict(self.baseline)}
-        return json.dumps({"version": _VERSION, **data}, sort_keys=True)
+        return json.dumps(encode(self), sort_keys=True)
 
     @classmethod
     def loads(cls, text: str) -> TrimmedEntries:
         """Raises :class:`JournalError`."""
-        data = _parsed(text)
-        return cls(tuple(JournalEntry.from_json(_checked(entry)) for entry in data["entries"]), data["baseline"])
+        return decode(cls, _parsed(text))
 
 
 @dataclass(frozen=True)
 class JournalHead:
     """Which MetaService leads a topology, and the newest barrier and revision that it decided (0: none yet)."""
 
+    version: ClassVar[int] = _VERSION
     incarnation: str
     barrier_id: int
     revision: int = 0
 
     def dumps(self) -> str:
-        return json.dumps({"version": _VERSION, **asdict(self)})
+        return json.dumps(encode(self))
 
     @classmethod
     def loads(cls, text: str) -> JournalHead:
         """Raises :class:`JournalError`."""
-        return cls(**_parsed(text))
+        return decode(cls, _parsed(text))
 
 
 @dataclass(frozen=True)
@@ -134,6 +120,7 @@ class RevisionEntry:
     ``predecessor``: the revision that was published before it (0: none); those between were given up.
     """
 
+    version: ClassVar[int] = _VERSION
     revision: Revision
     incarnation: str
     predecessor: int
@@ -167,37 +154,13 @@ class RevisionEntry:
         return replace(old, tables={**others, **old.tables})
 
     def dumps(self) -> str:
-        data = {
-            "version": _VERSION,
-            "revision": asdict(self.revision),
-            "incarnation": self.incarnation,
-            "predecessor": self.predecessor,
-            "bases": dict(self.bases),
-            "entries": [entry.to_json() for entry in self.entries],
-            "replaced": [entry.to_json() for entry in self.replaced],
-        }
         # not indented: it is written while nothing else can be published, and Python indents ten times slower
-        return json.dumps(data, sort_keys=True, default=datetime.isoformat)
+        return json.dumps(encode(self), sort_keys=True)
 
     @classmethod
     def loads(cls, text: str) -> RevisionEntry:
         """Raises :class:`JournalError` if this is no entry of this version."""
-        data = _parsed(text)
-        entries, replaced = (
-            tuple(JournalEntry.from_json(_checked(entry)) for entry in data[name]) for name in ("entries", "replaced")
-        )
-        revision = _revision(data["revision"])
-        return cls(revision, data["incarnation"], data["predecessor"], data["bases"], entries, replaced)
-
-
-def _revision(data: dict[str, Any]) -> Revision:
-    data["state"], data["mode"] = RevisionState(data["state"]), RevisionMode(data["mode"])
-    data["corrections"] = tuple(TableCorrection(**each) for each in data["corrections"])
-    for name in ("tables", "jobs", "changed", "reused", "recut"):
-        data[name] = tuple(data[name])
-    for name in ("created_at", "committing_at", "commit_at", "cancelled_at"):
-        data[name] = None if data[name] is None else datetime.fromisoformat(data[name])
-    return Revision(**data)
+        return decode(cls, _parsed(text))
 
 
 @dataclass(frozen=True)
@@ -223,14 +186,10 @@ class History:
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        return _checked(json.loads(text))
-    except (ValueError, AttributeError, TypeError) as error:
+        data: dict[str, Any] = json.loads(text)
+        found = data.get("version")
+    except (ValueError, AttributeError) as error:
         raise JournalError(f"journal: expected a JSON object, found text that is none ({error})") from None
-
-
-def _checked(data: dict[str, Any]) -> dict[str, Any]:
-    """``data`` without its version, which is ours."""
-    found = data.pop("version", None)
     if found != _VERSION:
         raise JournalError(  # safety: journal-version
             f"journal: expected version {_VERSION}, found {found}; another version of airflow-provider-barrier wrote "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -53,15 +53,6 @@ class RunRef:
     @property
     def is_scheduled(self) -> bool:
         return self.kind in SCHEDULED_RUNS
-
-    def to_json(self) -> dict[str, Any]:
-        date = None if self.logical_date is None else self.logical_date.isoformat()
-        return {**asdict(self), "logical_date": date}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunRef:
-        date = data["logical_date"]
-        return cls(**{**data, "logical_date": None if date is None else datetime.fromisoformat(date)})
 
 
 #: The baseline's: no run opened it.
@@ -214,9 +205,6 @@ class Need:
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""
         return f"{self.table} at barrier {self.barrier_id} (job {self.job}{revised})"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

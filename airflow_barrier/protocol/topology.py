@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -37,13 +35,6 @@ class ExternalSource:
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "options": dict(self.options)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ExternalSource:
-        return cls(data["name"], data["kind"], data["options"])
-
 
 @dataclass(frozen=True)
 class Job:
@@ -59,38 +50,13 @@ class Job:
     inlets: tuple[str, ...] = ()
     outlets: tuple[str, ...] = ()
     externals: tuple[ExternalSource, ...] = ()
-    start_from: Mapping[str, Any] | None = field(default=None, hash=False)
-    freshness: float | None = None
+    start_from: Mapping[str, Any] | None = field(default=None, hash=False, metadata={"omit_none": True})
+    freshness: float | None = field(default=None, metadata={"omit_none": True})
 
     @property
     def from_history(self) -> bool:
         """Return whether it joins a running topology only once its tables were computed at the barriers of the past."""
         return self.start_from is not None and HISTORY in self.start_from.values()
-
-    def to_json(self) -> dict[str, Any]:
-        declared: dict[str, Any] = {"start_from": dict(self.start_from)} if self.start_from is not None else {}
-        if self.freshness is not None:
-            declared["freshness"] = self.freshness
-        return {
-            "name": self.name,
-            "owner": self.owner,
-            "inlets": list(self.inlets),
-            "outlets": list(self.outlets),
-            "externals": [source.to_json() for source in self.externals],
-            **declared,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Job:
-        return cls(
-            name=data["name"],
-            owner=data["owner"],
-            inlets=tuple(data["inlets"]),
-            outlets=tuple(data["outlets"]),
-            externals=tuple(ExternalSource.from_json(source) for source in data["externals"]),
-            start_from=data.get("start_from"),
-            freshness=data.get("freshness"),
-        )
 
 
 @dataclass(frozen=True)
@@ -196,20 +162,6 @@ class Topology:
         """The jobs that read ``table``."""
         return tuple(self._readers.get(table, ()))
 
-    # --- durable form -----------------------------------------------------------------------------
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "jobs": [job.to_json() for job in self.jobs]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Topology:
-        return cls(data["name"], tuple(Job.from_json(job) for job in data["jobs"]))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the definition: equal digests are equal topologies."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
-
     # --- what is refused --------------------------------------------------------------------------
 
     def _check_jobs(self) -> None:
@@ -249,7 +201,7 @@ class Topology:
                     )
             for source in job.externals:
                 other_job, other = externals.setdefault(source.name, (job, source))
-                if other.to_json() != source.to_json():
+                if other != source:
                     raise TopologyError(
                         f"topology {self.name}: jobs {other_job.name} (DAG {other_job.owner}) and {job.name} (DAG "
                         f"{job.owner}) declare external source {source.name!r} with different settings; sources of one "

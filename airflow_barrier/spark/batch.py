@@ -7,9 +7,10 @@ its own is told by a file beside the closing record, for which it waits: :class:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.identifiers import table_name
@@ -36,7 +37,7 @@ class Following:
 
     def dumps(self, nonce: str) -> str:
         """The file's text; ``nonce`` is that of the attempt which the driver has just closed."""
-        return signed(asdict(self), nonce)
+        return signed(encode(self), nonce)
 
     @classmethod
     def loads(cls, text: str, nonce: str, where: str) -> Following:

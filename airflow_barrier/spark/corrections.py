@@ -7,7 +7,7 @@ attempt, which then runs them, in their order, instead of the job: :mod:`.correc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Union
 
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -108,25 +108,3 @@ class ReuseRows:
 
 
 Correction = Union[CorrectBySql, ReplaceByFile, ReuseRows]  # noqa: UP007  # at run time, Python 3.10
-_KINDS: dict[str, type[Correction]] = {known.kind: known for known in (CorrectBySql, ReplaceByFile, ReuseRows)}
-
-
-def to_json(correction: Correction) -> dict[str, Any]:
-    """Return what :func:`from_json` makes the same correction of."""
-    return {"kind": correction.kind, **asdict(correction)}
-
-
-def from_json(data: Mapping[str, Any]) -> Correction:
-    """Raises ConfigurationError for a kind that is not known here.
-
-    >>> from_json({"kind": "reuse", "table": "shop.shopping", "start": 7, "end": 8})
-    ReuseRows(table='shop.shopping', start=7, end=8)
-    """
-    fields = dict(data)
-    kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        raise ConfigurationError(
-            f"correction: expected a kind of {', '.join(sorted(_KINDS))}, found {kind!r}; run the same version of "
-            "airflow-provider-barrier everywhere"
-        )
-    return _KINDS[kind](**fields)

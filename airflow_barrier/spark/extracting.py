@@ -6,13 +6,12 @@ leaves an answer, which bears the order's nonce: where the files are, or the err
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airflow_barrier.protocol import errors
-from airflow_barrier.protocol.deliveries import Rows
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.spark._submitted import read_told, submitted, write_file
 from airflow_barrier.spark.delivering import Extract, write_extracts
@@ -28,7 +27,7 @@ class Order:
     """Extracts to be written into ``folder``, each into a folder of its own. ``catalog``: its name in Spark."""
 
     catalog: str
-    extracts: Sequence[Extract]
+    extracts: tuple[Extract, ...]
     folder: str
     nonce: str = field(repr=False)
 
@@ -42,16 +41,12 @@ class Order:
         return f"{self.folder}/answer.json"
 
     def dumps(self) -> str:
-        return sealed(asdict(self))
+        return sealed(encode(self))
 
     @classmethod
     def loads(cls, text: str, digest: str) -> Order:
         """Raises SpecError if it is not the very same text."""
-        data = unsealed(text, digest, _WHAT)
-        extracts = [
-            Extract(**{**each, "rows": Rows(each["rows"]), "key": tuple(each["key"])}) for each in data.pop("extracts")
-        ]
-        return cls(extracts=extracts, **data)
+        return decode(cls, unsealed(text, digest, _WHAT))
 
     def files(self, answer: str) -> list[list[str]]:
         """Return where the driver says that it has written each of the extracts.

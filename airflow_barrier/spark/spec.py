@@ -14,16 +14,17 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from secrets import token_hex
 from typing import Any
 
-from airflow_barrier.protocol.errors import SpecError, UnprovenFileError
+from airflow_barrier.protocol.codec import decode, encode
+from airflow_barrier.protocol.errors import SpecError, UnprovenFileError, WireFormError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Cut, StagedTable
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.spark.corrections import Correction, from_json, to_json
+from airflow_barrier.spark.corrections import Correction
 
 SPEC_URI = "spark.airflow_barrier.spec.uri"
 SPEC_DIGEST = "spark.airflow_barrier.spec.digest"
@@ -75,14 +76,8 @@ class EpochSpec:
     def dumps(self, key: str | None = None) -> str:
         """The file's text; its secrets only who has ``key`` can read, which is of :func:`new_key` and serves once.
         Without one they are left out.
-
-        Raises ConfigurationError for a correction by a DataFrame.
         """
-        data: dict[str, Any] = asdict(replace(self, corrections=()))
-        data["timestamp"] = self.timestamp.isoformat()
-        data["previous_timestamp"] = self.previous_timestamp.isoformat() if self.previous_timestamp else None
-        data["externals"] = {name: source.to_json() for name, source in self.externals.items()}
-        data["corrections"] = [to_json(correction) for correction in self.corrections]
+        data = encode(replace(self, secrets={}))
         data["secrets"] = _covered(json.dumps(self.secrets).encode(), key).hex() if key and self.secrets else ""
         return sealed(data)
 
@@ -94,18 +89,9 @@ class EpochSpec:
         Raises :class:`SpecError`.
         """
         data = unsealed(text, digest, "epoch spec")
-        secrets = data.pop("secrets")
+        secrets = data["secrets"]
         data["secrets"] = json.loads(_covered(bytes.fromhex(secrets), key)) if key and secrets else {}
-        data["timestamp"] = datetime.fromisoformat(data["timestamp"])
-        if data["previous_timestamp"] is not None:
-            data["previous_timestamp"] = datetime.fromisoformat(data["previous_timestamp"])
-        data["externals"] = {name: ExternalSource.from_json(source) for name, source in data["externals"].items()}
-        data["cuts"] = {
-            name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"]))
-            for name, cut in data["cuts"].items()
-        }
-        data["corrections"] = tuple(map(from_json, data["corrections"]))
-        return cls(**data)
+        return decode(cls, data)
 
 
 def new_key() -> str:
@@ -132,7 +118,7 @@ class ClosingRecord:
 
     def dumps(self, nonce: str) -> str:
         """The file's text, which bears the attempt's ``nonce``."""
-        return signed(asdict(self), nonce)
+        return signed(encode(self), nonce)
 
     @classmethod
     def loads(cls, text: str, attempt_id: int, nonce: str, where: str) -> ClosingRecord:
@@ -147,18 +133,14 @@ class ClosingRecord:
                 f"{where}: expected the record of attempt {attempt_id}, found that of another one; the next try begins "
                 "a new attempt"
             )
+        expected = "for each table its staged snapshot, or that it is unchanged"
         try:
-            return cls(attempt_id, {name: _staged_table(name, table) for name, table in data["staged"].items()})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged(where, "for each table its staged snapshot, or that it is unchanged") from error
-
-
-def _staged_table(name: str, data: Mapping[str, Any]) -> StagedTable:
-    """Raises TypeError or ValueError for anything that a driver would not have said."""
-    said = data["table"], type(data["unchanged"]), type(data["snapshot_id"])
-    if said not in ((name, bool, int), (name, bool, type(None))):
-        raise ValueError(name)
-    return StagedTable(**data)
+            record = decode(cls, data)
+        except WireFormError as error:
+            raise damaged(where, expected) from error
+        if any(name != staged.table for name, staged in record.staged.items()):
+            raise damaged(where, expected)
+        return record
 
 
 def sealed(data: Mapping[str, Any]) -> str:

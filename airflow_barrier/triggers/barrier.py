@@ -13,12 +13,11 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_barrier.coordinator.waiting import (
     AnyCondition,
     TopologyView,
-    condition_from_json,
-    condition_to_json,
     look,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.links.barrier import barrier_page, show_while_deferred
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.triggers import PATIENCE
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
@@ -84,7 +83,7 @@ class BarrierTrigger(BaseTrigger):
         super().__init__()
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
-        self.conditions = tuple(condition_from_json(c) if isinstance(c, dict) else c for c in conditions)
+        self.conditions = tuple(decode(AnyCondition, c) if isinstance(c, dict) else c for c in conditions)
         self.any_of = any_of
         self.attempt_ids = tuple(attempt_ids)
         self.not_before = _time(not_before)
@@ -99,7 +98,7 @@ class BarrierTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topology": self.topology,
             "barrier_conn_id": self.barrier_conn_id,
-            "conditions": [condition_to_json(condition) for condition in self.conditions],
+            "conditions": encode(self.conditions),
             "any_of": self.any_of,
             "attempt_ids": list(self.attempt_ids),
             "not_before": self.not_before and self.not_before.isoformat(),

@@ -30,6 +30,7 @@ from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
@@ -439,7 +440,7 @@ def test_conditions_that_make_no_sense(arguments: dict[str, Any], message: str) 
 
 def test_a_barrier_that_is_at_least_as_new(meta: MetaService) -> None:
     wanted = Condition("COMMIT", timestamp=DAY + timedelta(hours=30), tables=(TABLE,), or_newer=True)
-    assert Condition.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+    assert decode(Condition, json.loads(json.dumps(encode(wanted)))) == wanted
     assert seen(meta, wanted).waits_for == ("a barrier of shopping at 2025-01-02 06:00:00+00:00 or newer to be COMMIT")
     commit(meta, open_barrier(meta))
     assert (seen(meta, wanted).waits_for or "").endswith("the newest is 1 at 2025-01-01 00:00:00+00:00")

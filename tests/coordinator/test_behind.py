@@ -25,13 +25,13 @@ from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.coordinator.waiting import (
+    AnyCondition,
     Condition,
     TopologyView,
     Wait,
-    condition_from_json,
-    condition_to_json,
     look,
 )
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import NotProcessedError, TriggeredRunError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
@@ -92,7 +92,7 @@ class Member:
         """What its deferred task waits for, as the triggerer looks at it; None: it goes on."""
         assert isinstance(step, Wait)
         view = TopologyView(self.shop.deployment.meta, "shopping")
-        again = [condition_from_json(condition_to_json(condition)) for condition in step.conditions]
+        again = [decode(AnyCondition, encode(condition)) for condition in step.conditions]
         return "; ".join(filter(None, (look(view, condition).waits_for for condition in again))) or None
 
 

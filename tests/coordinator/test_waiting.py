@@ -15,11 +15,10 @@ from airflow_barrier.coordinator.waiting import (
     Delivered,
     DelivererEnd,
     TopologyView,
-    condition_from_json,
-    condition_to_json,
     look,
 )
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownRevisionError, UnknownTableError
 from airflow_barrier.protocol.states import BarrierState
@@ -288,7 +287,7 @@ def test_who_waits_for_a_sink_is_told_what_is_in_its_way(meta: MetaService) -> N
     world.committed(2)
     wanted, unknown = Delivered("sums", timestamp=day(2)), Delivered("total", barrier_id=2)
     for each in (wanted, unknown, DelivererEnd("sums", "task#1")):
-        assert condition_from_json(json.loads(json.dumps(condition_to_json(each)))) == each
+        assert decode(AnyCondition, json.loads(json.dumps(encode(each)))) == each
 
     def waits_for(condition: Delivered = wanted) -> str | None:
         found = look(TopologyView(meta, "sinks"), condition)

@@ -12,10 +12,10 @@ from airflow_barrier.spark.delivering import Extract
 from airflow_barrier.spark.extracting import Order
 from airflow_barrier.spark.spec import digest_of, signed
 
-EXTRACTS = [
+EXTRACTS = (
     Extract("shop.amount", None, 7, Rows.CHANGES, whole=True, key=("userId", "itemId")),
     Extract("shop.price", 7, 8, Rows.APPENDS, whole=False),
-]
+)
 ORDER = Order("lake", EXTRACTS, "file:///warehouse/_barrier/shopping/deliveries/1", "nonce of 1")
 
 

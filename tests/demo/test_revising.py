@@ -19,10 +19,11 @@ import pytest
 
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.coordinator.staging import Waiting, begin
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
 from airflow_barrier.reading.correcting import correct_by_sql
-from airflow_barrier.spark.corrections import ReplaceByFile, to_json
+from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS
 from demo.landing import FIRST_DAY, LINES, published
@@ -161,7 +162,7 @@ def test_epochs_replaced_by_files_and_reused_when_what_landed_is_gone(world: Rev
     for day in replaced:
         file = tmp_path / f"mended-{day}.parquet"
         pq.write_table(_rows_of(world, day), file)
-        by_file.append(TableCorrection(day, SHOPPING, to_json(ReplaceByFile(SHOPPING, file.as_uri()))))
+        by_file.append(TableCorrection(day, SHOPPING, encode(ReplaceByFile(SHOPPING, file.as_uri()))))
     shutil.rmtree(world.landing / "shopping")
     with pytest.raises(RevisionRefusedError, match=f"--reuse {SHOPPING}"):
         world.begin(2, 3, corrections=by_file)
@@ -174,7 +175,7 @@ def test_epochs_replaced_by_files_and_reused_when_what_landed_is_gone(world: Rev
 
 def _by_sql(world: RevisedShopping, day: int, sql: str) -> TableCorrection:
     pins = {row.table: row.snapshot_id for row in world.deployment.meta.barriers.progress(TOPOLOGY, day)}
-    return TableCorrection(day, SHOPPING, to_json(correct_by_sql(sql, SHOPPING, catalog=REVISED, pins=pins)))
+    return TableCorrection(day, SHOPPING, encode(correct_by_sql(sql, SHOPPING, catalog=REVISED, pins=pins)))
 
 
 def _are_in(baskets: set[int]) -> str:

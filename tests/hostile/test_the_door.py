@@ -16,6 +16,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.operators.commit import table_asset
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import ConfigurationError, TopologyError
 from airflow_barrier.protocol.names import (
     Stamp,
@@ -63,10 +64,10 @@ def reading(source: str) -> Job:
 
 def refused(meta: MetaService, topology: str, job: Job) -> str:
     """What is said; nothing has been written."""
-    before = [meta.topologies.get(name).to_json() for name in meta.topologies.names()]
+    before = [encode(meta.topologies.get(name)) for name in meta.topologies.names()]
     with pytest.raises(TopologyError) as caught:
         meta.topologies.register(topology, job.owner, [job], "test")
-    assert [meta.topologies.get(name).to_json() for name in meta.topologies.names()] == before
+    assert [encode(meta.topologies.get(name)) for name in meta.topologies.names()] == before
     return told(caught.value)
 
 

@@ -20,6 +20,7 @@ from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
+from airflow_barrier.protocol.codec import digest
 from airflow_barrier.protocol.deliveries import Position, Remedy
 from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
 from airflow_barrier.protocol.journal import History, JournalEntry
@@ -340,11 +341,11 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
         timestamp_from="test",
         kind=BarrierKind.EPOCH,
         run=run_of("run"),
-        topology_digest=topology.digest,
+        topology_digest=digest(topology),
         cuts={},
         tables={},
     )
-    history = History("shopping", (entry,), {topology.digest: topology}, published=0, above_attempt=0)
+    history = History("shopping", (entry,), {digest(topology): topology}, published=0, above_attempt=0)
     with pytest.raises(JournalError, match="expected a barrier that the MetaService has not committed, found COMMIT"):
         world.meta.recovery.put_back(history, "test", "test")
     assert world.state(1) is BarrierState.COMMIT

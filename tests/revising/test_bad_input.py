@@ -14,11 +14,12 @@ from airflow_barrier.coordinator.revisions.begin import plan_revision
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.coordinator.revisions.window import day_notes
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.spark.corrections import ReplaceByFile, to_json
+from airflow_barrier.spark.corrections import ReplaceByFile
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
 
@@ -30,7 +31,7 @@ def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wante
 
 
 def by_file(barrier_id: int, table: str) -> TableCorrection:
-    return TableCorrection(barrier_id, table, to_json(ReplaceByFile(table, "s3://mended/day.parquet")))
+    return TableCorrection(barrier_id, table, encode(ReplaceByFile(table, "s3://mended/day.parquet")))
 
 
 def test_days_outside_of_history(embedded: RevisedShop) -> None:

@@ -10,10 +10,11 @@ from airflow_barrier.coordinator import opening
 from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
 from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, TableCorrection
-from airflow_barrier.spark.corrections import ReplaceByFile, to_json
+from airflow_barrier.spark.corrections import ReplaceByFile
 from tests.revising.world import RevisedShop
 
 SOURCE = "purchases"
@@ -184,7 +185,7 @@ def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
 def test_only_what_is_read_from_files_is_cut_anew(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
     outlets = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))
-    by_file = [TableCorrection(2, table, to_json(ReplaceByFile(table, "s3://mended/2.parquet"))) for table in outlets]
+    by_file = [TableCorrection(2, table, encode(ReplaceByFile(table, "s3://mended/2.parquet"))) for table in outlets]
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("which are purchases, rates, found orders; correct the name", {"recut": ["orders"]}),
         ("source rates: .* found an Iceberg table, where the next cut begins", {"recut": ["rates"]}),

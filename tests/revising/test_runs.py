@@ -22,10 +22,11 @@ from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.revisions.runs import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.operators._waking import AirflowScheduler
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
-from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows, to_json
+from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
 from tests.support.supervising import supervised
@@ -81,9 +82,7 @@ def test_rows_of_before_a_job_joined_are_not_cleared(embedded: RevisedShop) -> N
 
 def correction(embedded: RevisedShop, barrier_id: int, table: str) -> TableCorrection:
     name = embedded.shop.table(table)
-    return TableCorrection(
-        barrier_id, name, to_json(CorrectBySql(name, f"DELETE FROM {{target:{name}}} WHERE id = 21"))
-    )
+    return TableCorrection(barrier_id, name, encode(CorrectBySql(name, f"DELETE FROM {{target:{name}}} WHERE id = 21")))
 
 
 @pytest.mark.kills("stands-in-for-a-whole-job")

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -123,7 +124,7 @@ def test_keys_are_of_the_targets() -> None:
 def test_a_declaration_is_found_again() -> None:
     sink = FileSink("hdfs://nodes/out/", format="csv", name="csv", conn_id="h", roll_bytes=5, success_file=True)
     declared = sink.declare({"shop.a": "one", "shop.b": "two"}, Rows.APPENDS, "dag")
-    json.dumps(declared.to_json())
+    json.dumps(encode(declared))
     assert sink_of(declared).declare(declared.targets, Rows.APPENDS, "dag") == declared
     assert (sink.path, sink.identity, sink.location) == ("/out", "hdfs://nodes/out", "hdfs://nodes/out/")
     assert {FileSink(url, name="x").identity for url in ("/a/b", "/a/b/", "file:///a/b")} == {"file:///a/b"}

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Position, Remedy, Rows
 from airflow_barrier.protocol.errors import (
@@ -185,7 +186,7 @@ def test_what_cannot_work_is_told_before_a_first_barrier(place: Objects) -> None
 
 def test_a_sink_is_the_same_after_it_was_stored(place: Objects) -> None:
     declared = place.sink.declare("shop.prices", Rows.TABLE, "dag")
-    again = sink_of(type(declared).from_json(declared.to_json()))
+    again = sink_of(decode(type(declared), encode(declared)))
     assert (again.conn_type, again.location, again.conn_id) == ("aws", f"s3://{BUCKET}/{place.prefix}", "aws")
     assert replace(place.sink, url=f"s3a://{BUCKET}/{place.prefix}/").identity == place.sink.identity
 

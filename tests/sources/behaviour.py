@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pytest
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import BarrierError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -70,9 +71,9 @@ class Behaviour:
 
     def numbers(self, session: SparkSession, place: Place, cut: Cut, after: datetime | None, until: datetime) -> Any:
         """As a driver reads them, which is told the declaration, the cut and the secrets as JSON."""
-        told = json.loads(json.dumps([place.source.for_driver().to_json(), cut.start, cut.end, place.source.secrets]))
+        told = json.loads(json.dumps([encode(place.source.for_driver()), cut.start, cut.end, place.source.secrets]))
         declared, start, end, secrets = told
-        source = source_of(ExternalSource.from_json(declared))
+        source = source_of(decode(ExternalSource, declared))
         frame = source.load(session, Cut(cut.source, start, end, cut.items), after, until, "lake", delta, secrets)
         return sorted(row.n for row in frame.select("n").collect())
 
@@ -126,7 +127,7 @@ class Behaviour:
 
     def test_its_declaration_makes_the_same_source_and_has_no_secrets(self, place: Place) -> None:
         declared = place.source.declare()
-        text = json.dumps(declared.to_json())
-        again = source_of(ExternalSource.from_json(json.loads(text)))
+        text = json.dumps(encode(declared))
+        again = source_of(decode(ExternalSource, json.loads(text)))
         assert (again, again.declare()) == (place.source, declared)
         assert [secret for secret in place.source.secrets.values() if secret in text] == []

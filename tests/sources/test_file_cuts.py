@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
@@ -135,7 +136,7 @@ def test_a_source_comes_back_from_its_declaration(tmp_path: Path) -> None:
     )
     assert source.name == "shopping"
     declared = source.declare()
-    assert source_of(type(declared).from_json(json.loads(json.dumps(declared.to_json())))) == source
+    assert source_of(decode(type(declared), json.loads(json.dumps(encode(declared))))) == source
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
@@ -294,7 +295,7 @@ def test_event_times_that_are_not_to_be_had_are_an_error(spark: SparkSession, ta
 
 def test_a_source_comes_back_from_its_declaration() -> None:
     source = IcebergTable("crm.customers", name="who", event_time="at", allowed_lateness=timedelta(minutes=5))
-    assert source_of(ExternalSource.from_json(json.loads(json.dumps(source.declare().to_json())))) == source
+    assert source_of(decode(ExternalSource, json.loads(json.dumps(encode(source.declare()))))) == source
 
 
 @pytest.mark.parametrize(

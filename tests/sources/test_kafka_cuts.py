@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     NewPartitions,
 )
 
+from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
@@ -327,7 +328,7 @@ def test_a_declaration_is_the_source_again() -> None:
         fail_on_data_loss=False,
     )
     assert source_of(declared.declare()) == declared
-    json.dumps(declared.declare().to_json())
+    json.dumps(encode(declared.declare()))
 
 
 # --- by event time ------------------------------------------------------------------------------------

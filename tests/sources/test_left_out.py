@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -94,7 +95,7 @@ def test_what_is_no_longer_ignored_is_late(tmp_path: Path) -> None:
 
 def test_what_to_ignore_is_declared_and_older_declarations_are_as_they_were(tmp_path: Path) -> None:
     source = csv_files(tmp_path, ignore=["*.ok"])
-    declared = ExternalSource.from_json(json.loads(json.dumps(source.declare().to_json())))
+    declared = decode(ExternalSource, json.loads(json.dumps(encode(source.declare()))))
     assert source_of(declared) == source
     assert "ignore" not in csv_files(tmp_path).declare().options
     assert source_of(csv_files(tmp_path).declare()) == csv_files(tmp_path)

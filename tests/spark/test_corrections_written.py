@@ -6,15 +6,14 @@ import json
 
 import pytest
 
-from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.codec import decode, encode
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, WireFormError
 from airflow_barrier.spark.correcting import _require_same_columns
 from airflow_barrier.spark.corrections import (
     CorrectBySql,
     Correction,
     ReplaceByFile,
     ReuseRows,
-    from_json,
-    to_json,
 )
 
 T, USERS = "shop.corrected", "shop.corrected_users"
@@ -49,12 +48,12 @@ def test_a_statement_that_does_something_else_is_refused_before_it_travels(state
     ],
 )
 def test_corrections_are_written_down(correction: Correction) -> None:
-    assert from_json(json.loads(json.dumps(to_json(correction)))) == correction
+    assert decode(Correction, json.loads(json.dumps(encode(correction)))) == correction
 
 
 def test_a_kind_of_another_version() -> None:
-    with pytest.raises(ConfigurationError, match="expected a kind of file, reuse, sql, found 'drop'"):
-        from_json({"kind": "drop", "table": T})
+    with pytest.raises(WireFormError, match="expected a kind of file, reuse, sql, found 'drop'"):
+        decode(Correction, {"kind": "drop", "table": T})
 
 
 @pytest.mark.kills("replacement-has-the-columns")

@@ -12,6 +12,7 @@ from airflow_barrier.cli.arguments import one_or_more
 from airflow_barrier.cli.connection import database_options, deployment_name, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, row, table, tell
+from airflow_barrier.protocol.codec import digest
 from airflow_barrier.protocol.states import BarrierState
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _shown(topology: Topology, version: int) -> Shown:
         )
         for name, writer in writers.items()
     )
-    return Shown(topology.name, version, topology.digest, topology.jobs, tuple(tables), topology.externals)
+    return Shown(topology.name, version, digest(topology), topology.jobs, tuple(tables), topology.externals)
 
 
 def _show_one(found: Shown, console: Console) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.codec import decode
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Attempt
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReuseRows, from_json
+from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReuseRows
 
 
 def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch: bool) -> tuple[Correction, ...]:
@@ -19,7 +20,7 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
         return ()
     revision = deployment.meta.revisions.get(attempt.topology, attempt.line)
     said = {
-        each.table: from_json(each.correction)
+        each.table: decode(Correction, each.correction)
         for each in revision.corrections
         if each.barrier_id == attempt.barrier_id and each.table in job.outlets
     }

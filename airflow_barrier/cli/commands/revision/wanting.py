@@ -134,9 +134,10 @@ def _wanted(options: argparse.Namespace) -> Wanted:
 def _corrections(
     deployment: Deployment, options: argparse.Namespace, window: Sequence[Barrier]
 ) -> Iterator[TableCorrection]:
+    from airflow_barrier.protocol.codec import encode
     from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError
     from airflow_barrier.protocol.revisions import TableCorrection
-    from airflow_barrier.spark.corrections import ReplaceByFile, to_json
+    from airflow_barrier.spark.corrections import ReplaceByFile
 
     tables = [table for table, *_ in (*options.sql, *options.files)]
     twice = sorted({table for table in tables if tables.count(table) > 1})
@@ -158,10 +159,10 @@ def _corrections(
     for barrier in chosen:
         number = barrier.barrier_id
         for table, statement in options.sql:
-            yield TableCorrection(number, table, to_json(_by_sql(deployment, barrier, table, statement)))
+            yield TableCorrection(number, table, encode(_by_sql(deployment, barrier, table, statement)))
         for table, uri, form in options.files:
             more = {"header": True} if form == "csv" else {}
-            yield TableCorrection(number, table, to_json(ReplaceByFile(table, uri, form, options=more)))
+            yield TableCorrection(number, table, encode(ReplaceByFile(table, uri, form, options=more)))
 
 
 def _by_sql(deployment: Deployment, barrier: Barrier, table: str, statement: str) -> CorrectBySql:
