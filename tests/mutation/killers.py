@@ -250,6 +250,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "precommit-needs-all-tables": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "closing-record": (f"{_SHOP}test_barrier.py::test_a_driver_that_died_before_its_last_write_is_not_processed",),
     "file-bears-the-nonce": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
+    "record-names-its-tables": (f"{_FORGED}test_garbage_ends_the_attempt_with_a_sentence",),
     "record-of-this-attempt": (f"{_FORGED}test_garbage_ends_the_attempt_with_a_sentence",),
     "unproven-is-given-up": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
     "opened-is-not-closed": (f"{_HANDED}test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job", _TOLD),
