@@ -139,7 +139,7 @@ class ClosingRecord:
         except WireFormError as error:
             raise damaged(where, expected) from error
         if any(name != staged.table for name, staged in record.staged.items()):
-            raise damaged(where, expected)
+            raise damaged(where, expected)  # safety: record-names-its-tables
         return record
 
 

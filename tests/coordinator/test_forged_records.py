@@ -80,7 +80,7 @@ def test_a_retry_adopts_what_the_attempts_own_driver_closed(shop: Shop) -> None:
     assert state(shop, ready) is AttemptState.PROCESSED
 
 
-@pytest.mark.kills("record-of-this-attempt")
+@pytest.mark.kills("record-names-its-tables", "record-of-this-attempt")
 def test_garbage_ends_the_attempt_with_a_sentence(shop: Shop) -> None:
     barrier = shop.open(1)
     with cases() as case:

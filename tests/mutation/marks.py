@@ -23,6 +23,7 @@ PLAIN = frozenset(
         errors.ConfigurationError,
         errors.TopologyError,
         errors.UnknownTableError,
+        errors.WireFormError,
         errors.UnknownTopologyError,
         errors.UnknownBarrierError,
         errors.UnknownRevisionError,

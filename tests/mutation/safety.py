@@ -141,6 +141,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "precommit-needs-all-tables": "A barrier is PRECOMMIT when every one of its tables is PROCESSED.",
         "closing-record": "Without a closing record nothing counts: the driver may have died half-way.",
         "file-bears-the-nonce": "A file counts if its writer knew the attempt's nonce: its name alone can be guessed.",
+        "record-names-its-tables": "A closing record says of each table what was staged in that one, and in no other.",
         "record-of-this-attempt": "A closing record speaks of the attempt that it is read for.",
         "unproven-is-given-up": "An attempt whose closing record is not its driver's is not adopted by a retry.",
         "opened-is-not-closed": "A driver that began to leave a record and died is not taken for an unchanged job.",
