@@ -206,9 +206,9 @@ def _publish(
 
 @dataclass(frozen=True)
 class Readers:
-    """What a publish has to know of them: the barriers that are ``gone`` for all, and the ranges that are ``held``.
+    """Readers' needs at a publish: the barriers that are ``gone`` for all, and the ranges that are ``held``.
 
-    ``staged_revisions``: of which the attempt branches are needed still.
+    ``staged_revisions``: the revisions whose attempt branches are still needed.
     """
 
     gone: tuple[Barrier, ...] = ()

@@ -119,7 +119,7 @@ def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None
 def _request(
     deployment: Deployment, topology: str, declared: ExternalSource, barrier_id: int, until: datetime, now: datetime
 ) -> CutRequest:
-    """Of a source's cut what does not depend on where it begins."""
+    """Return the parts of a source's cut request that do not depend on where it begins."""
 
     def used(items: Sequence[str]) -> set[str]:
         return deployment.meta.cuts.used_items(topology, declared.name, items)

@@ -151,7 +151,7 @@ def look_at_sinks(
     topology: str,
     declared: Mapping[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]],
 ) -> None:
-    """What a DAG's start task sees to before it opens a barrier: its sinks, name -> declaration and credentials.
+    """Check a DAG's sinks, before its start task opens a barrier. ``declared``: name -> declaration and credentials.
 
     A sink that has received nothing yet is tried. If it cannot take its tables, the topology's first barrier is not
     opened: raises SinkRefusedError, SinkUnavailableError (retryable) or ConfigurationError. A topology that has
@@ -172,9 +172,8 @@ def look_at_sinks(
 
 
 def let_go_of_sinks(deployment: Deployment, opened: Barrier, owner: str, declared: Collection[str], actor: str) -> None:
-    """What a DAG's start task sees to when it has opened a new barrier: a sink that the DAG delivered to, and that is
-    not among those ``declared``, holds no barriers from then on. A run that opens none may be of an older version of
-    the DAG.
+    """Release the sinks that the DAG delivered to and no longer declares, when its start task has opened a new barrier.
+    They hold no barriers from then on. A run that opens none may be of an older version of the DAG.
     """
     for sink in deployment.meta.deliveries.of(opened.topology):
         if sink.owner == owner and sink.name not in declared:
@@ -220,7 +219,7 @@ def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> 
 
 
 def _schema_of(deployment: Deployment, table: str, declared: Table | None) -> pa.Schema | None:
-    """As the table is; one that is yet to be made as it is declared, None: nobody has said how."""
+    """Return the table's schema, or the declared one if it is yet to be made; None: it was not declared."""
     try:
         (main,) = deployment.tables.mains([table]).values()
     except MissingTableError:
@@ -229,7 +228,7 @@ def _schema_of(deployment: Deployment, table: str, declared: Table | None) -> pa
 
 
 def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) -> str | None:
-    """In words, that the sink's ledger is behind what was delivered; None: it is not, or a person has seen to it."""
+    """Return in words that the sink's ledger is behind what was delivered; None: it is not, or a person saw to it."""
     if sink.position is None or sink.remedy is not None:
         return None
     incarnation = deployment.meta.topologies.incarnation(sink.topology)
@@ -275,7 +274,7 @@ def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> 
 
 
 def _end_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
-    """Those who wait go on at once. If nothing can be written down, they find out by asking Airflow who runs."""
+    """End the claim, so that waiting tasks go on at once. If that cannot be stored, they ask Airflow who runs."""
     try:
         deployment.meta.deliveries.unclaim(sink.topology, sink.name, request_key)
     except StoreUnavailableError as error:
@@ -531,7 +530,9 @@ class _Worker:
 
 
 class _Wanted:
-    """What one step takes of all its tables. Spark writes it in one go: to start may take longer than to write."""
+    """The extracts of one step, of all its tables. Spark writes them in one go: to start may take longer than to
+    write.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment

@@ -31,7 +31,7 @@ _NOT_A_TABLE = (MissingTableError, ConfigurationError)
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What an expiry would do, and why: a verdict on each readable barrier and on each snapshot of each table."""
+    """A plan of an expiry, with reasons: a verdict on each readable barrier and on each snapshot of each table."""
 
     topology: str
     retention: Retention
@@ -54,7 +54,7 @@ class ExpiryPlan:
 
 @dataclass(frozen=True)
 class Expired:
-    """What an expiry did: the barriers that are no longer readable, and table -> the snapshots that went."""
+    """The result of an expiry: the barriers that are no longer readable, and table -> the snapshots that went."""
 
     barriers: tuple[int, ...]
     snapshots: Mapping[str, tuple[int, ...]]
@@ -126,9 +126,10 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
 
 
 def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[Barrier], dict[str, str]]:
-    """Of the barriers that are being expired, also by somebody who died over it. One commit a table.
+    """Drop the tags of barriers being expired, also by an expiry that died over it. One commit a table.
 
-    Returns those that have expired by that, and table -> why its tags could not be dropped: its barriers have not.
+    Returns the barriers that have expired by that, and table -> why its tags could not be dropped: its barriers have
+    not.
     """
     members, barriers = deployment.meta.topologies.get(topology).tables, deployment.meta.expiry.pending(topology)
     tagged: defaultdict[str, list[Barrier]] = defaultdict(list)
@@ -221,7 +222,9 @@ def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool
 
 
 def _read_since(deployment: Deployment, topology: str, table: str) -> Collection[int]:
-    """From where on jobs that joined, or came back, read a table step by step: at open barriers, or once more."""
+    """Return the snapshots from which jobs that joined, or came back, read a table step by step: at open barriers, or
+    once more.
+    """
     revision = deployment.meta.revisions.under_way(topology)
     starts = deployment.meta.starts.to_read(topology, revised_from=None if revision is None else revision.first_barrier)
     previous = [start.previous.get(table) for start in starts]

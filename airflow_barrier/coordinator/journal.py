@@ -44,7 +44,7 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
 
 def check_not_lost(deployment: Deployment, topology: str) -> None:
-    """For who makes tables of a topology that may not be registered yet: that nothing of it was lost.
+    """Check that nothing was lost of a topology that may not be registered yet, before tables of it are made.
 
     Raises :class:`LostStateError`.
     """
@@ -223,8 +223,8 @@ def _stands(revision: Revision) -> bool:
 
 
 def _advance_head(deployment: Deployment, topology: str, incarnation: str, barrier: int, revision: int = 0) -> None:
-    """To ``barrier`` and ``revision``, or to what others have decided since: they may write theirs between our look
-    and our write.
+    """Advance the head to ``barrier`` and ``revision``, or to what others have decided since: they may write theirs
+    between our look and our write.
     """
     while (head := read_head(deployment, topology)) is None or head.barrier_id < barrier or head.revision < revision:
         before = head if head is not None else JournalHead(incarnation, 0)

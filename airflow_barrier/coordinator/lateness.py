@@ -44,7 +44,8 @@ class LateJob:
 
 @dataclass(frozen=True)
 class Late:
-    """What holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary`` says it in a sentence.
+    """A cause that holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary``: it in a
+    sentence.
 
     ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known. ``at``: from when on that was
     too long (UTC). As long as the same is waited for, it is the same moment whenever one looks. ``why`` it has not come
@@ -105,13 +106,13 @@ class Standing:
 
     @property
     def states(self) -> list[BarrierState]:
-        """Of its newest barriers, and of all that are in flight."""
+        """The states of its newest barriers, and of all that are in flight."""
         return [*(row.state for row in self.recent), *(barrier.state for barrier, _ in self.in_flight)]
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
-    """How registered topologies stand, by their names. A handful of queries for all that have changed since somebody
-    looked last in this process.
+    """Return the standing of each registered topology, by name. It takes a handful of queries for all that have changed
+    since the last look in this process.
 
     ``freshness``: of each, seconds that readers' data may be old (None: as old as it will).
     """
@@ -128,8 +129,8 @@ def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[st
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What of a standing is the same whenever one looks, as long as nothing changes. ``held_up``: what is late once the
-    time for it has passed.
+    """The part of a standing that stays the same at each look, as long as nothing changes. ``held_up``: what is late
+    once the time for it has passed.
     """
 
     stamp: Stamp
@@ -147,7 +148,7 @@ _OUTLOOKS_KEPT = 4_000
 
 
 def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
-    """At these topologies, by their names."""
+    """Look at these topologies, and return the outlook of each by name."""
     names = list(stamps)
     if not names:
         return {}

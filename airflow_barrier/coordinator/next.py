@@ -126,7 +126,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Due:
-    """What ``sink`` lacks up to and including barrier ``through``, which is COMMIT, is to be delivered to it."""
+    """A delivery that is due: what ``sink`` lacks up to and including barrier ``through``, which is COMMIT."""
 
     sink: SinkRecord
     through: Barrier
@@ -332,7 +332,7 @@ def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) ->
 
 
 def _asking(run: Run, task: JobTask) -> dict[str, Any]:
-    """Who asks for an attempt, and for what work."""
+    """Return the arguments of an attempt: the task that asks for it, and its work."""
     return {
         "request_key": task.request_key,
         "generation": task.generation,

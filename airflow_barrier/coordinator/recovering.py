@@ -35,7 +35,7 @@ _PROGRESS = 10_000
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a recovery did.
+    """The result of a recovery.
 
     ``entries`` were put back, oldest first; all are COMMIT. ``newest`` is the newest decided barrier now.
     ``reattached`` are tables that the catalog had lost. ``revisions`` (their numbers, oldest first) are what readers
@@ -123,7 +123,7 @@ def _newest_revision(deployment: Deployment, topology: str) -> int:
 
 
 def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str, Traces], actor: str) -> None:
-    """What lost its tags in the lost time cannot be read any more, whatever a backup says."""
+    """Expire the barriers whose tags were dropped in the lost time: they are unreadable, whatever a backup says."""
     meta = deployment.meta
     somewhere = frozenset[int]().union(*(trace.tagged for trace in traces.values()))
     untagged = [
@@ -191,7 +191,7 @@ def _publish(deployment: Deployment, entry: RevisionEntry, *, begun: bool) -> bo
 
 
 def _was_given_up(deployment: Deployment, entry: RevisionEntry) -> bool:
-    """By a recovery that died before the journal's head said so."""
+    """Return True if a recovery gave the revision up, and died before the journal's head said so."""
     known = deployment.meta.revisions.newest(entry.revision.topology, _ALL)
     return any(each.revision == entry.number and each.state is RevisionState.CANCELLED for each in known)
 
@@ -312,7 +312,7 @@ def _tables(deployment: Deployment, topology: str, newest: JournalEntry | None) 
 
 
 def _published(entries: Sequence[JournalEntry], traces: Mapping[str, Traces]) -> int:
-    """Up to which barrier the tables were published: the last entry may be of one that was decided only.
+    """Return the last barrier to which the tables were published: the last entry may be only decided.
 
     A person may have dropped a tag: then the barrier is published again, which changes nothing but the tag.
     """

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resolved:
-    """What was decided. ``barrier`` is COMMITTING again, to be published by the next commit; or still BLOCKED, because
-    another table is in the way.
+    """A resolved conflict. ``barrier`` is COMMITTING again, to be published by the next commit; or still BLOCKED,
+    because another table is in the way.
 
     ``decision`` None: nothing was in the way any more. ``tag`` keeps the snapshot that does not stand, from the publish
     on; None if there is none. ``computed_from_ours``: tables of this barrier that were computed from our snapshot of

@@ -131,7 +131,9 @@ def _happened(
 
 
 def _counts(entry: AuditEntry) -> bool:
-    """Of a delivery that fails again and again the first time is told; of a revision's barriers nobody reads."""
+    """Return True if the entry is told. Of a delivery that fails repeatedly only the first failure is; of a revision's
+    barriers none, since nobody reads them.
+    """
     if (entry.kind, entry.event) == _FAILED:
         return bool(entry.detail["failures"] == 1)
     return entry.kind == "revision" or entry.revision == STANDING

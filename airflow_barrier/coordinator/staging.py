@@ -144,7 +144,7 @@ def take_over(
     by_branch: bool = False,
     code: Mapping[str, str] | None = None,
 ) -> Ready | Adopted | Waiting | None:
-    """As :func:`begin`, for a task of another run than the barrier's: None if another task is at it by now.
+    """Begin as :func:`begin` does, for a task of another run than the barrier's. None: another task is at it by now.
 
     A task of the barrier's own run that comes later adopts what is done here.
     """

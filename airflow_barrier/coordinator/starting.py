@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
-    """How each job joins that the newest barrier does not have, if the next one opens at ``timestamp``.
+    """Return how each job joins that the newest barrier lacks, if the next one opens at ``timestamp``.
 
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
@@ -40,7 +40,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
 
 def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
-    """How ``job`` joins: where it left off, if its tables are as it left them, or else as its DAG declares."""
+    """Return how ``job`` joins: where it left off, if its tables are as it left them, else as its DAG declares."""
     try:
         baseline = deployment.tables.mains(job.outlets)
     except MissingTableError as error:
@@ -86,8 +86,8 @@ def check_start(deployment: Deployment, topology: str, job: Job, timestamp: date
 
 
 def check_newest(deployment: Deployment, topology: str, expected: tuple[int, int]) -> None:
-    """What was found is right only if no barrier was opened and no job registered meanwhile. ``expected``: the newest
-    barrier and the version of the topology when somebody began to look. Raises HeadMovedError.
+    """Raise HeadMovedError if a barrier was opened or a job registered meanwhile: then what was found may be wrong.
+    ``expected``: the newest barrier and the version of the topology when the look began.
     """
     found = _newest(deployment, topology)
     if found != expected:
@@ -108,7 +108,7 @@ def _newest(deployment: Deployment, topology: str) -> tuple[int, int]:
 
 
 def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:
-    """By source: up to where it is in the tables of the jobs that join."""
+    """Map each source to the position up to which it is in the tables of the joining jobs."""
     return {name: dict(position) for start in starts for name, position in start.externals.items()}
 
 
@@ -136,7 +136,7 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
 
 
 def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
-    """Up to where the job read each of its inlets. What came since must not have expired in part."""
+    """Return the snapshot up to which the job read each inlet. What came since must not have expired in part."""
     meta, tables = deployment.meta, deployment.tables
     barrier = meta.barriers.get(topology, last)
     had = meta.topologies.get(topology, barrier.topology_version).tables

@@ -75,8 +75,8 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How far the topology is behind a source, after ``barrier_id``, the newest whose cut of it was made (None: none
-    was). ``lag`` None: that could not be told, and ``unknown`` says why.
+    """A topology's lag behind a source, after ``barrier_id``, the newest whose cut of it was made (None: none was).
+    ``lag`` None: that could not be told, and ``unknown`` says why.
     """
 
     source: str

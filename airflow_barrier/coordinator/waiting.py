@@ -71,7 +71,7 @@ class Condition:
 
     @classmethod
     def newer(cls, level: Level, timestamp: datetime, tables: Sequence[str] | None) -> Condition:
-        """That readers at a level get a barrier which is not older than the timestamp (UTC).
+        """Return the condition that readers at a level get a barrier which is not older than the timestamp (UTC).
 
         >>> from datetime import timezone
         >>> Condition.newer(Level.READ_COMMITTED, datetime(2025, 1, 1, tzinfo=timezone.utc), None).target
@@ -155,7 +155,7 @@ class DelivererEnd:
 
 @dataclass(frozen=True)
 class Unseen:
-    """What nobody sees by looking at the MetaService, in words: the task itself has to look again."""
+    """A condition, in words, that the MetaService does not show: the task itself has to look again."""
 
     words: str
 
@@ -378,7 +378,7 @@ def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[B
 
 
 def _standing(view: TopologyView, condition: Condition | Delivered) -> Standing | None:
-    """Of the condition's barrier; None: it is not opened yet, and whoever registers may not have run either."""
+    """Return the standing of the condition's barrier; None: it is not opened, or the topology is not registered yet."""
     try:
         if condition.timestamp is None:
             return view.stands(condition.barrier_id or 0)

@@ -15,7 +15,9 @@ from airflow_barrier.protocol.states import BarrierState
 
 @dataclass(frozen=True)
 class Backfill:
-    """What a person's runs are: those of a DAG with logical dates (UTC) from ``first`` to ``last``, both included."""
+    """A backfill to be run by a person: a DAG's runs with logical dates (UTC) from ``first`` to ``last``, both
+    included.
+    """
 
     dag_id: str
     first: datetime
@@ -42,7 +44,9 @@ def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
 
 
 def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
-    """As :func:`backfills_of` for its window; and of DAGs that join with it, whose runs nobody knows, all barriers."""
+    """Return :func:`backfills_of` the plan's window; of DAGs that join with it, whose runs nobody knows, all
+    barriers.
+    """
     opened = backfills_of(plan.window)
     if not plan.joining:
         return opened

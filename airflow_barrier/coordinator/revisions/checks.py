@@ -17,7 +17,7 @@ from airflow_barrier.tables.schemas import check_schema
 
 
 def check_readable(what: str, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
-    """What is replayed reads the tables that stay as they were at each barrier, so each has to be there."""
+    """Raise RevisionRefusedError if a replayed barrier expired: its untouched tables are read as of that barrier."""
     gone = [each for each in barriers if each.expiring_at is not None]
     if gone:
         later = [each for each in barriers if each.barrier_id > gone[-1].barrier_id]
@@ -89,7 +89,7 @@ def check_bases(
     predecessor: Barrier,
     barriers: Sequence[Barrier],
 ) -> None:
-    """What the jobs build on is there, and every step of what they read.
+    """Check that what the jobs build on is there, and every step of what they read.
 
     Barriers have tags, but what a table held when it joined has none, nor have the steps between two barriers.
     """

@@ -45,7 +45,7 @@ def planned_inputs(
     barriers: Sequence[Barrier],
     recuts: Sequence[PlannedRecut],
 ) -> tuple[PlannedInput, ...]:
-    """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
+    """Plan the origin of the rows of each root job's epochs. Raises RevisionRefusedError if the rows are gone."""
     found: list[PlannedInput] = []
     for job in jobs:
         corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
@@ -89,7 +89,7 @@ def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> 
 
 
 def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
-    """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
+    """Check that what stands in for a job covers all its tables: its code cannot be run for one table only."""
     corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
     everywhere = all(barrier.barrier_id in corrected for barrier in barriers)
     for barrier in barriers:

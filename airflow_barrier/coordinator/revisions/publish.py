@@ -171,7 +171,7 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
 
 
 def _publish_staged(deployment: Deployment, revision: Revision, actor: str) -> NotStaged | None:
-    """From STAGING or COMMITTING on; None: it is COMMIT."""
+    """Publish the revision, from STAGING or COMMITTING on. None: it is COMMIT."""
     if revision.state is not RevisionState.COMMITTING:
         decided = _decided(deployment, revision, actor)
         if isinstance(decided, NotStaged):

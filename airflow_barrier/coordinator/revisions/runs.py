@@ -267,7 +267,9 @@ def wake_those_left_out(deployment: Deployment, revision: Revision, scheduler: S
 
 
 def _wake_at_its_end(scheduler: Scheduler, dag_id: str, run_id: str, until: float) -> None:
-    """``until``: by `time.monotonic`; after it there is one look more. Raises as :meth:`Scheduler.wake` does."""
+    """Wake the run at its end. ``until``: by `time.monotonic`; then it is tried once more. Raises as
+    :meth:`Scheduler.wake`.
+    """
     while time.monotonic() < until:
         with suppress(RunActiveError):
             return scheduler.wake(dag_id, run_id)

@@ -80,7 +80,7 @@ def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> t
 
 
 def _by_its_run(meta: MetaService, topology: str, day: date | datetime | int | None) -> str:
-    """How to name the barrier whose run is of that day; nothing if there is none."""
+    """Return a hint how to name the barrier whose run is of that day; empty if there is none."""
     if not _is_day(day):
         return ""
     found = meta.barriers.epochs(topology, after=_begin(day) - timedelta(microseconds=1), committed=True, limit=1)
