@@ -139,8 +139,8 @@ def _under_way(deployment: Deployment, barrier: Barrier) -> list[Attempt]:
 
 
 def _taken(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> list[Attempt]:
-    """Claim every table's attempt before the first compaction starts, because each one takes long. Attempts that another
-    run has closed come first: they only need reporting.
+    """Claim every table's attempt before the first compaction starts, because each one takes long. Attempts that
+    another run has closed come first: they only need reporting.
     """
     taken = []
     for begun in _under_way(deployment, barrier):

@@ -48,7 +48,7 @@ _working = threading.Lock()
 
 @dataclass(frozen=True)
 class BarrierDelay:
-    """The delay of a barrier, ``since`` its timestamp ``until`` it was readable, or until now (UTC).
+    """The time that a barrier took, by part, ``since`` its timestamp ``until`` it was readable, or until now (UTC).
 
     ``since`` is earlier if the barrier has the epochs of others that were aborted. ``jobs``: what each did since the
     barrier was opened. ``deliveries``: when the sinks that have the barrier got it.
@@ -83,8 +83,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Present:
-    """The delay ``at`` this moment (UTC). ``barrier_id``: the oldest that is open (None: none is), since ``seconds``
-    after the timestamp of its oldest epoch. ``stale``: the age, in seconds, of what readers have (None: nothing).
+    """The delay ``at`` this moment (UTC). ``barrier_id``: the oldest that is open (None: none is); ``seconds`` since
+    the timestamp of its oldest epoch. ``stale``: the age, in seconds, of what readers have (None: nothing).
     """
 
     at: datetime
@@ -122,8 +122,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Delay:
-    """The delay of a ``window``'s barriers until they were readable, oldest first; the delay now; and who took the
-    time.
+    """The delay of a ``window``'s barriers, oldest first, the delay now, and who took the time.
 
     ``percentiles``: of the points' seconds, and their maximum. ``missed``: how often readers had something older than
     the ``objective`` (None: there is none). ``scheduled``: percentiles of the seconds from a barrier's timestamp until
@@ -147,7 +146,7 @@ class Delay:
 
 
 def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierDelay:
-    """Return where the time of a barrier went. Raises UnknownBarrierError for one that is not there, or was aborted.
+    """Return the delay of a barrier, by part. Raises UnknownBarrierError for one that is not there, or was aborted.
 
     Of one that was computed again, or trimmed, no more is known than when it was opened and readable.
     """

@@ -133,7 +133,7 @@ def sink_fault(
     credentials: Credentials | None,
     tables: Mapping[str, Table],
 ) -> str | None:
-    """Return what keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
+    """Return the fault that keeps a sink from taking its tables as they are now, in words; None: none can be seen yet.
 
     ``tables``: those that are made when their jobs join, as they are declared. That others are not there yet is left
     to whoever looks at tables: of the sink all the rest is looked at.
@@ -208,7 +208,7 @@ def _validated(
 
 
 def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-    """Return what the channel does, and see that no table has the column of a delivery's own."""
+    """Validate the tables at the channel, and check that none has the column of a delivery's own."""
     for table, schema in schemas.items():
         if CHANGE in schema.names:
             raise SinkRefusedError(  # safety: change-is-the-deliverys
@@ -415,7 +415,7 @@ class _Worker:
         self._start = {table: read[position].get(table) for table, position in positions.items()}
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
-        """Yield what is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
+        """Yield the barriers to deliver, oldest first: a sink that has received nothing gets the tables whole, once."""
         if self._position is None:
             yield through
             return
@@ -431,7 +431,7 @@ class _Worker:
                 yield barrier
 
     def _since(self, position: Position) -> dict[str, int | None]:
-        """Return what the tables were at what was delivered last, also if a revision has replaced that since."""
+        """Return the tables' snapshots at the barrier delivered last, also if a revision has replaced that since."""
         try:
             found = self._deployment.meta.answers.resolve(
                 self._sink.topology, Level.REPEATABLE_READ, at=position.barrier_id, revision=position.revision
@@ -530,8 +530,8 @@ class _Worker:
 
 
 class _Wanted:
-    """The extracts of one step, of all its tables. Spark writes them in one go: to start may take longer than to
-    write.
+    """The extracts of one step, of all its tables. Spark writes them in one go: starting may take longer than
+    writing.
     """
 
     def __init__(self, deployment: Deployment) -> None:

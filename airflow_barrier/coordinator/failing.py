@@ -62,7 +62,7 @@ def failures(rows: Overviews, in_flight: Mapping[str, Sequence[InFlight]]) -> di
 
 
 def _at(topology: Topology, pending: Collection[str], attempts: Sequence[AttemptRow]) -> list[Failed]:
-    """Return those whose tables the barrier still lacks."""
+    """Return the failed jobs whose tables the barrier still lacks."""
     jobs = {job.name: job for job in topology.jobs}
     found = []
     for attempt in attempts:

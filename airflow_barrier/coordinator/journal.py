@@ -89,7 +89,7 @@ def _check_head(deployment: Deployment, topology: str, head: JournalHead) -> Non
 
 
 def current_mains(deployment: Deployment, topology: str, expected: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return what `main` of each table is at, if that keeps the rows of what is ``expected`` of it.
+    """Return the snapshot that `main` of each table is at, if that keeps the rows of what is ``expected`` of it.
 
     Raises ForeignWriteError; LostStateError if it was no stranger who moved it, but ourselves, in a time that this
     MetaService has lost.

@@ -44,8 +44,7 @@ class LateJob:
 
 @dataclass(frozen=True)
 class Late:
-    """A cause that holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary``: it in a
-    sentence.
+    """The cause that holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary``: in a sentence.
 
     ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known. ``at``: from when on that was
     too long (UTC). As long as the same is waited for, it is the same moment whenever one looks. ``why`` it has not come
@@ -73,8 +72,7 @@ _Waiting = tuple[LateJob, Awaited]
 
 
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
-    """Return those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are
-    not.
+    """Return the jobs that ``barrier`` waits for, the latest first; jobs that wait for others are not among them.
 
     None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
     """
@@ -252,7 +250,7 @@ def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
-    """Return what repeatable read serves; the baseline has no time of its own."""
+    """Return the barrier that repeatable read serves; None for the baseline, which has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
     if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
         found = rows.served(topology, {BarrierState.COMMIT})
@@ -275,7 +273,7 @@ def _took(recent: Iterable[BarrierRow]) -> list[_Took]:
 
 
 def _patience_of(newest: Iterable[_Took], since: datetime) -> timedelta:
-    """Return how long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers
+    """Return the time that a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers
     that were committed by then took from opening to COMMIT, and a minute at least. What is committed later changes
     nothing.
     """

@@ -145,7 +145,7 @@ def _published_revisions(
     newest: JournalEntry | None,
     traces: Mapping[str, Traces],
 ) -> tuple[RevisionEntry, ...]:
-    """Return those that the MetaService lacks, oldest first; the last one is published if it was only decided."""
+    """Return the revisions that the MetaService lacks, oldest first; the last is published if it was only decided."""
     known = _newest_revision(deployment, topology)
     # The head may lag, as for barriers: the tables' tags say.
     tagged = {number for trace in traces.values() for _, number in trace.tags}
@@ -197,7 +197,7 @@ def _was_given_up(deployment: Deployment, entry: RevisionEntry) -> bool:
 
 
 def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:
-    """Return what the MetaService still knows to be COMMIT: there the history that it lacks begins."""
+    """Return the newest barrier that the MetaService still knows as COMMIT: there the history that it lacks begins."""
     try:
         decided = deployment.meta.barriers.newest_decided(topology)
     except UnknownTopologyError:
@@ -280,8 +280,8 @@ def _check_agreement(
 
 
 def _told(entry: JournalEntry) -> dict[str, object]:
-    """Return what must be the same in the MetaService: the snapshots, or of a barrier without them its time and its
-    run.
+    """Return the facts that must be the same in the MetaService: the snapshots, or of a barrier without them its time
+    and its run.
     """
     if entry.trimmed:
         return {"timestamp": entry.timestamp, "run": entry.run, "predecessor": entry.predecessor}
@@ -307,7 +307,7 @@ def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:
 
 
 def _tables(deployment: Deployment, topology: str, newest: JournalEntry | None) -> Sequence[str]:
-    """Return where attempts of the lost time may have left traces."""
+    """Return the tables in which attempts of the lost time may have left traces."""
     return tuple(newest.tables) if newest is not None else deployment.meta.topologies.get(topology).tables
 
 

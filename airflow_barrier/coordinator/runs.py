@@ -55,7 +55,7 @@ class Scheduler(Protocol):
         ...
 
     def is_running(self, request_key: str) -> bool:
-        """Return whether the task that asked for an attempt, the same one in another run, is running."""
+        """Return True if the task that asked for an attempt, the same one in another run, is running."""
         ...
 
     def at_work_until(self) -> datetime | None:

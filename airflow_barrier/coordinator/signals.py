@@ -37,7 +37,7 @@ _EVENTS: Mapping[SignalKind, tuple[str, str]] = {
 def signals(
     meta: MetaService, topology: str, since: datetime, until: datetime, on: Collection[SignalKind] = KINDS
 ) -> tuple[Signal, ...]:
-    """Return those of the kinds ``on`` from ``since`` on and before ``until``, the oldest first.
+    """Return the signals of the kinds ``on`` from ``since`` on and before ``until``, the oldest first.
 
     What was late, or not delivered, and came before anybody looked is not told. Raises UnknownTopologyError.
     """

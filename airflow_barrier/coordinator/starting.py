@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
-    """Return how each job joins that the newest barrier lacks, if the next one opens at ``timestamp``.
+    """Return the start of each job that the newest barrier lacks, if the next one opens at ``timestamp``.
 
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
@@ -40,7 +40,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
 
 def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
-    """Return how ``job`` joins: where it left off, if its tables are as it left them, else as its DAG declares."""
+    """Return the start of ``job``: where it left off, if its tables are as it left them, else as its DAG declares."""
     try:
         baseline = deployment.tables.mains(job.outlets)
     except MissingTableError as error:
@@ -124,7 +124,7 @@ def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[Tabl
 
 
 def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) -> bool:
-    """Return whether nobody has changed the rows of what the last barrier with the job published."""
+    """Return True if nobody has changed the rows of what the last barrier with the job published."""
     barrier = deployment.meta.barriers.get(rows[0].topology, rows[0].barrier_id)
     if barrier.state is not BarrierState.COMMIT:
         return True  # it is yet to be published, and until then nobody comes back: opening says so
@@ -199,7 +199,7 @@ def _described(deployment: Deployment, table: str, main: int) -> str | None:
 
 
 def rows_of(table: Table, snapshot_id: int | None) -> int | None:
-    """Return how many rows the table has as of a snapshot (None: it has none); None if it does not say."""
+    """Return the number of rows that the table has as of a snapshot (None: it has none); None if it does not say."""
     if snapshot_id is None:
         return 0
     snapshot = table.snapshot_by_id(snapshot_id)
@@ -252,7 +252,7 @@ def _externals(
 def _kept(
     deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
 ) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return what was found when the job joined with a barrier that was aborted since, if nothing has changed."""
+    """Return the positions found when the job joined with a barrier that was aborted since, if nothing has changed."""
     last = deployment.meta.starts.last(topology.name, job.name)
     if last is None:
         return None

@@ -249,7 +249,7 @@ class TopologyView:
         return self._once(("revision", number), lambda: self.meta.revisions.get(self.topology, number))
 
     def unstaged(self, number: int) -> list[str]:
-        """Return what a revision lacks still, a line each."""
+        """Return the missing parts of a revision, a line each."""
         return self._once(("unstaged", number), lambda: self.meta.revisions.unstaged(self.topology, number))
 
     def attempt(self, attempt_id: int) -> Attempt:
@@ -274,7 +274,7 @@ class TopologyView:
 
 
 def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: str | None = None) -> bool:
-    """Return whether a barrier lacks the tables of a DAG's job, and a task of that DAG can bring them.
+    """Return True if a barrier lacks the tables of a DAG's job, and a task of that DAG can bring them.
 
     It cannot while an attempt is under way, unless that is the ``asking`` task's own (its ``request_key``), nor while
     the DAG's own jobs before it lack the barrier too: their tasks come first in the same run.
@@ -299,7 +299,7 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
 
 
 def look(view: TopologyView, condition: AnyCondition) -> Found:
-    """Return how far a condition is. Raises UnknownTableError, StoreUnavailableError."""
+    """Return the state of a condition. Raises UnknownTableError, StoreUnavailableError."""
     if isinstance(condition, Room):
         return _look_for_room(view, condition)
     if isinstance(condition, AttemptEnd):
@@ -364,7 +364,7 @@ def _first_lacking(view: TopologyView, condition: Condition) -> Barrier | None:
 
 
 def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[Barrier]:
-    """Return those of ``barriers`` that have an epoch to be staged, and lie before the condition's barrier."""
+    """Return the ``barriers`` that have an epoch to be staged, and lie before the condition's barrier."""
     at, number, after = condition.timestamp, condition.barrier_id, condition.lacking_after
     return [
         each

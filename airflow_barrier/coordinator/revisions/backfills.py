@@ -15,9 +15,7 @@ from airflow_barrier.protocol.states import BarrierState
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill to be run by a person: a DAG's runs with logical dates (UTC) from ``first`` to ``last``, both
-    included.
-    """
+    """A backfill for a person to run: a DAG's runs with logical dates (UTC) from ``first`` to ``last``, inclusive."""
 
     dag_id: str
     first: datetime
@@ -56,7 +54,7 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
 
 
 def backfills_left(meta: MetaService, revision: Revision) -> tuple[Backfill, ...]:
-    """Return those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened
+    """Return the backfills of a revision whose runs have not come; of DAGs that join with it, also for barriers opened
     since.
     """
     days = [meta.barriers.get(revision.topology, each.barrier_id) for each in awaited(meta, revision)]

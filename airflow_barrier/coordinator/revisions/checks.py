@@ -60,8 +60,8 @@ def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
 
 
 def cannot_correct(sink: SinkRecord, tables: Collection[str]) -> str | None:
-    """Return why a sink cannot take corrections of these tables, once it has received them; None: it can, or gets
-    none.
+    """Return the reason why a sink cannot take corrections of these tables, once it received them; None: it can, or
+    gets none.
     """
     touched = sorted(set(sink.definition.targets) & set(tables))
     fault = sink_of(sink.definition).corrections_fault(sink.definition) if touched else None
@@ -127,8 +127,8 @@ _RECENT = 20
 
 
 def pace(deployment: Deployment, wanted: Wanted, barriers: Sequence[Barrier]) -> tuple[str, ...]:
-    """Return whether replay is quicker than arrival. Raises RevisionRefusedError if it is not, and nobody accepts a
-    pause.
+    """Return notes on whether replay is quicker than arrival. Raises RevisionRefusedError if it is not, and nobody
+    accepts a pause.
     """
     recent = [each for each in barriers[-_RECENT:] if each.commit_at is not None]
     if len(recent) < 3:

@@ -73,7 +73,7 @@ def planned_inputs(
 
 
 def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> list[PlannedInput]:
-    """Return what the job itself reads, of its sources."""
+    """Return the inputs that the job itself reads, of its sources."""
     names = [external.name for external in job.externals]
     own = [each for each in recuts if each.cut.source in names]
     anew = {each.barrier_id for each in own}
@@ -107,7 +107,7 @@ def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
 
 
 def undone_corrections(deployment: Deployment, topology: Topology, inputs: Sequence[PlannedInput]) -> tuple[str, ...]:
-    """Return what was corrected before and is not in the sources, where these are read again."""
+    """Return a note on each correction that is lost, because its sources are read again and do not have it."""
     newest_first = deployment.meta.revisions.newest(topology.name, _LOOKED_AT)
     lost = []
     for read_again in (each for each in inputs if each.kind in ("cut", "recut")):
@@ -124,7 +124,7 @@ def undone_corrections(deployment: Deployment, topology: Topology, inputs: Seque
 
 
 def _decided_rows(revision: Revision, job: str, barrier_id: int, table: str) -> bool:
-    """Return whether it made the table's epoch what it is, and did not just apply again what there was."""
+    """Return True if the revision made the table's epoch what it is, and did not just reapply what there was."""
     return (
         revision.state is RevisionState.COMMIT
         and job in revision.jobs

@@ -64,9 +64,7 @@ def _recuts(
 
 
 def check_read(job: Job, wanted: Wanted, recuts: Sequence[PlannedRecut]) -> None:
-    """Check that a job that reads a recut source reads it at each recut barrier: else new rows would be in no epoch of
-    it.
-    """
+    """Check that a job of a recut source reads it at each recut barrier: else new rows would be in no epoch of it."""
     names = {external.name for external in job.externals}
     corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
     reused = set(job.outlets) <= set(wanted.reused)

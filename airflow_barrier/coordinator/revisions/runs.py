@@ -225,8 +225,8 @@ def wake_runs(
 
 
 def stays_out_until_published(deployment: Deployment, revision: Revision, run: Run) -> str | None:
-    """Return why a run ends whose barrier may not open before the revision is published; whoever publishes it wakes
-    the run.
+    """Return the reason why a run ends whose barrier may not open before the revision is published; whoever publishes
+    it wakes the run.
 
     A run that waited would hold one of the slots of its DAG that the revision's runs need. None: the revision has ended
     since the look, so that nothing is in the way any more.
