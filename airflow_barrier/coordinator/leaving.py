@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Left:
-    """The result of leaving. ``tables`` were given back, unless barriers are ``open`` that still have the job: they
-    keep it.
+    """The result of leaving. ``tables`` were given back, unless barriers are ``open`` that have what left: they keep
+    it.
     """
 
     withdrawal: Withdrawal

@@ -17,8 +17,8 @@ class Measure(NamedTuple):
 
 
 def measures(meta: MetaService, topologies: Sequence[str]) -> list[Measure]:
-    """Measure of each topology its age, and how much of it is open, failed, late, waiting and not delivered. An
-    unregistered topology has no measures; before the first commit there is no age.
+    """Measure each topology's age, and how much of it is open, failed, late, waiting and not delivered. One that nobody
+    has registered has none; before the first commit there is no age.
     """
     return [
         *meta.overviews.together(lambda rows: _standing(rows, topologies)),

@@ -433,7 +433,7 @@ def _answer(
 
 
 def nothing_to_do(run: Run, barrier: Barrier) -> str:
-    """Return the message of a committed barrier's cleared tasks, also if backfilled without a revision's token."""
+    """Return the message of a committed barrier's tasks if cleared, or backfilled without a revision's token."""
     again = "a backfill without a revision" if run.ref.kind == "backfill" else "clearing"
     return (
         f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "

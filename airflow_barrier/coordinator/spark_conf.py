@@ -35,8 +35,8 @@ class SparkConf:
 
 
 def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
-    """Return Spark's packages and settings for the tables of a deployment. Raises ConfigurationError for a catalog it
-    cannot enter.
+    """Return Spark's settings for work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot
+    enter.
 
     ``formats``: of sources that jobs read, as :data:`~airflow_barrier.sources.spark_packages.PACKAGES` names them.
 
