@@ -50,7 +50,7 @@ def abort_by_hand(
     actor: str,
     connect: Callable[[], AbstractContextManager[Deployment]] | None,
 ) -> Aborted:
-    """As :func:`abort_barrier`, for a person: they are aborted whether or not the tables answer.
+    """Abort as :func:`abort_barrier` does, but for a person: also if the tables do not answer.
 
     ``connect`` is called if there is something to let go of; None: who asks has no tables. Raises as that function.
     """

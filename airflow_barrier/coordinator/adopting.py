@@ -45,12 +45,12 @@ class TableStep:
 
     @property
     def enables_wap(self) -> bool:
-        """Return whether write-audit-publish is to be switched on, which changes nothing for anybody else."""
+        """True if write-audit-publish is to be switched on, which changes nothing for anybody else."""
         return self.exists and not self.wap_enabled
 
     @property
     def bounds_metadata(self) -> bool:
-        """Return whether old metadata is to go from now on, which changes nothing for who reads or writes the table."""
+        """True if old metadata is to go from now on, which changes nothing for who reads or writes the table."""
         return self.exists and self.deletes_old_metadata is None
 
 
@@ -73,8 +73,9 @@ def plan_adoption(
     sinks: Sequence[tuple[str, SinkDeclaration, Credentials | None]] = (),
     joined: Collection[str] = (),
 ) -> AdoptionPlan:
-    """Return what the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources
-    from being cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes nothing.
+    """Plan the changes by the DAGs' ``fragments``, together with what is registered; and find the faults that keep
+    their sources from being cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes
+    nothing.
 
     ``joined``: topologies whose barriers none of the DAGs opens.
     """

@@ -34,7 +34,7 @@ class Leader:
 
 @dataclass
 class Batch:
-    """At most ``limit`` epochs of one job, beginning with ``first``, which is the leader's own.
+    """A leader's epochs in a row: at most ``limit`` of one job, beginning with ``first``, its own.
 
     Whoever runs them calls :meth:`close` after each, and :meth:`following` for the next. ``may_go_on`` is asked before
     an attempt begins, ``begun`` is told which did.

@@ -62,7 +62,7 @@ def resolve_command(barrier: Barrier, table: str, decision: Decision) -> str:
 
 
 def reason_of(barrier: Barrier, findings: Mapping[str, BarrierError]) -> str:
-    """Return why a barrier is BLOCKED: which tables, what was expected and found, and how a person goes on."""
+    """Return the reason why a barrier is BLOCKED: the tables, what was expected and found, and how a person goes on."""
     named = [_one(barrier, table, findings[table]) for table in sorted(findings)[:_NAMED]]
     more = [f"and {len(findings) - _NAMED} tables more"] if len(findings) > _NAMED else []
     return ". ".join(named + more)

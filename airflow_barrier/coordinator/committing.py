@@ -206,9 +206,9 @@ def _publish(
 
 @dataclass(frozen=True)
 class Readers:
-    """What a publish has to know of them: the barriers that are ``gone`` for all, and the ranges that are ``held``.
+    """Readers' needs at a publish: the barriers that are ``gone`` for all, and the ranges that are ``held``.
 
-    ``staged_revisions``: of which the attempt branches are needed still.
+    ``staged_revisions``: the revisions whose attempt branches are still needed.
     """
 
     gone: tuple[Barrier, ...] = ()
@@ -230,7 +230,7 @@ def publications_of(
     expected: Mapping[str, int | None] | None = None,
     readers: Readers = Readers(),
 ) -> list[Publication]:
-    """Return what is to be published of each table; ``expected``: what `main` was found at, before that is decided.
+    """Return the publication of each table; ``expected``: what `main` was found at, before that is decided.
 
     Without ``readers`` it is for looking only.
     """
@@ -263,7 +263,7 @@ def set_aside(barrier: Barrier, snapshot_id: int | None) -> dict[str, int]:
 
 
 def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:
-    """Return what `main` of each of the barrier's tables must be at: the predecessor's snapshot, or its baseline."""
+    """Return the snapshot that each table's `main` must be at for the barrier: the predecessor's, or its baseline."""
     meta = deployment.meta
     baseline = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, 0)}
     before = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, barrier.predecessor or 0)}

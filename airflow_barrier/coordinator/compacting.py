@@ -37,7 +37,7 @@ Rewrite = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class Compactor:
-    """Who compacts: a DAG in its ``run``. ``request_key`` and ``generation`` as in an attempt."""
+    """The DAG that compacts, in its ``run``. ``request_key`` and ``generation`` as in an attempt."""
 
     run: RunRef
     request_key: str
@@ -47,7 +47,7 @@ class Compactor:
 
 @dataclass(frozen=True)
 class Compacted:
-    """How far a compaction is: ``barrier`` as it is now, and what its tables still ``needs`` at the barrier before.
+    """A compaction's progress: ``barrier`` as it is now, and what its tables still ``needs`` at the barrier before.
 
     ``waiting``: the attempts of these tables, for which others wait.
     """

@@ -24,9 +24,7 @@ class Found:
 
 
 def find_declared(deployment: Deployment, table: Table) -> Found:
-    """Return whether the table is there with the columns that are declared, and whether it may be made where it is
-    not.
-    """
+    """Find out whether the table is there with the columns that are declared, or may be made if it is not there."""
     try:
         differences = deployment.tables.differences(table)
     except MissingTableError:
@@ -65,9 +63,7 @@ def check_table_names(deployment: Deployment, jobs: Iterable[Job]) -> None:
 
 
 def catalog_in_name(deployment: Deployment, table: str) -> str | None:
-    """Return what is wrong with the name of a table that is not there, if it begins with what Spark calls the
-    catalog.
-    """
+    """Return the fault in the name of a table that is not there, if it begins with Spark's name of the catalog."""
     first, _, rest = table.partition(".")
     if first != deployment.spark_catalog or "." not in rest:
         return None
@@ -86,7 +82,7 @@ def _exists(deployment: Deployment, table: str) -> bool:
 
 
 def with_declaration(error: MissingTableError) -> MissingTableError:
-    """Return what a table is missing for that nobody has declared with its columns, with the shortest way."""
+    """Return the error of a missing table that nobody has declared with its columns, with the shortest way."""
     return MissingTableError(
         f"{error}. The shortest way: declare its columns in its job, outlets=[Table('…', 'id BIGINT, …')] (from "
         "airflow_barrier.tables), and it is made when the job joins"
@@ -102,9 +98,7 @@ def _said(table: Table, differences: Sequence[str]) -> str:
 
 
 def _loss(deployment: Deployment, table: Table) -> str | None:
-    """Return what is lost if a table that is not there has been in barriers: an empty one in its place would hide
-    that.
-    """
+    """Return the loss, in words, if a missing table has been in barriers: an empty one in its place would hide that."""
     for topology in deployment.meta.topologies.names():
         row = deployment.meta.starts.last_progress(topology, table.name)
         if row is not None:

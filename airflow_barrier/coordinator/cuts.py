@@ -104,7 +104,7 @@ def check_reachable(deployment: Deployment, job: Job) -> None:
 
 
 def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None:
-    """Return what keeps a source from being cut, in words; None: nothing that can be seen before."""
+    """Return the fault that keeps a source from being cut, in words; None: nothing that can be seen before."""
     try:
         deployment.source_of(declared).look(deployment.tables)
     except _OURS:
@@ -119,7 +119,7 @@ def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None
 def _request(
     deployment: Deployment, topology: str, declared: ExternalSource, barrier_id: int, until: datetime, now: datetime
 ) -> CutRequest:
-    """Of a source's cut what does not depend on where it begins."""
+    """Return the parts of a source's cut request that do not depend on where it begins."""
 
     def used(items: Sequence[str]) -> set[str]:
         return deployment.meta.cuts.used_items(topology, declared.name, items)
@@ -147,7 +147,7 @@ def _named(topology: Topology, declared: ExternalSource, error: Exception) -> Ba
 
 
 def _kind(error: Exception) -> type[BarrierError]:
-    """Return whether trying again helps stays as it was."""
+    """Return the error's type, so that trying again helps as before."""
     return type(error) if isinstance(error, BarrierError) else SourceDataError
 
 
@@ -157,7 +157,7 @@ def _readers(topology: Topology, declared: ExternalSource) -> str:
 
 
 def said(error: Exception) -> str:
-    """Return what is kept of an error: our own say nothing of data, and of others' there is no telling."""
+    """Return the part of an error that is kept: ours say nothing of data; others' may, so only their type is."""
     return one_line(str(error))[:_LONGEST_REASON] if isinstance(error, BarrierError) else type(error).__name__
 
 
@@ -264,8 +264,8 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
 
 
 def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:
-    """Return whether it is the first of a revision that clears its tables, and so computes all that there was up to
-    there.
+    """Return True if the attempt is at the first barrier of a revision that clears its tables. It then computes all
+    that there was up to there.
     """
     if not attempt.line:
         return False

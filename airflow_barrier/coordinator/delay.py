@@ -48,7 +48,7 @@ _working = threading.Lock()
 
 @dataclass(frozen=True)
 class BarrierDelay:
-    """Where the time went ``since`` a barrier's timestamp ``until`` it was readable, or until now (UTC).
+    """The time that a barrier took, by part, ``since`` its timestamp ``until`` it was readable, or until now (UTC).
 
     ``since`` is earlier if the barrier has the epochs of others that were aborted. ``jobs``: what each did since the
     barrier was opened. ``deliveries``: when the sinks that have the barrier got it.
@@ -83,8 +83,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Present:
-    """How it is ``at`` this moment (UTC). ``barrier_id``: the oldest that is open (None: none is), since ``seconds``
-    after the timestamp of its oldest epoch. ``stale``: how old, in seconds, what readers have is (None: nothing).
+    """The delay ``at`` this moment (UTC). ``barrier_id``: the oldest that is open (None: none is); ``seconds`` since
+    the timestamp of its oldest epoch. ``stale``: the age, in seconds, of what readers have (None: nothing).
     """
 
     at: datetime
@@ -95,8 +95,8 @@ class Present:
 
 @dataclass(frozen=True)
 class SinkDelay:
-    """How many seconds after their COMMIT barriers were delivered to a sink: ``percentiles`` of the window. ``dag``
-    delivers. ``lacks``: how many it does not have, ``since`` when (UTC; None: it has all).
+    """A sink's delay in seconds from COMMIT to delivery: ``percentiles`` of the window's barriers. ``dag`` delivers.
+    ``lacks``: how many it does not have, ``since`` when (UTC; None: it has all).
     """
 
     sink: str
@@ -122,7 +122,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Delay:
-    """How late the barriers of a ``window`` were readable, oldest first, how it is now, and who took the time.
+    """The delay of a ``window``'s barriers, oldest first, the delay now, and who took the time.
 
     ``percentiles``: of the points' seconds, and their maximum. ``missed``: how often readers had something older than
     the ``objective`` (None: there is none). ``scheduled``: percentiles of the seconds from a barrier's timestamp until
@@ -146,7 +146,7 @@ class Delay:
 
 
 def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierDelay:
-    """Return where the time of a barrier went. Raises UnknownBarrierError for one that is not there, or was aborted.
+    """Return the delay of a barrier, by part. Raises UnknownBarrierError for one that is not there, or was aborted.
 
     Of one that was computed again, or trimmed, no more is known than when it was opened and readable.
     """
@@ -181,7 +181,7 @@ def delay(
     objective: timedelta | None = None,
     look_into: int = LOOKED_INTO,
 ) -> Delay:
-    """How late the barriers that were committed in ``window``, up to now, were readable, and whose doing it was.
+    """Measure how late the barriers committed in ``window``, up to now, were readable, and what took the time.
 
     ``objective``: by default what was declared, of the table or of the topology. ``table``: what held up this one
     counts until it was staged, what held up the others from then on. At most the newest 10,000 barriers, of which
@@ -303,8 +303,8 @@ def _deliveries(meta: MetaService, topology: str, since: datetime) -> Iterator[S
 def _spent(
     meta: MetaService, topology: str, barriers: Sequence[Readable], table: str | None, tables: int
 ) -> Iterator[_Spent]:
-    """Of each barrier, the newest first, what took the time after it was opened; those of which that is not known are
-    left out.
+    """Yield for each barrier, newest first, what took the time after it was opened. Barriers of which that is not known
+    are left out.
 
     A look works out so many barriers that nobody has to wait for it, and the next look goes on from there.
     """

@@ -133,7 +133,7 @@ def sink_fault(
     credentials: Credentials | None,
     tables: Mapping[str, Table],
 ) -> str | None:
-    """Return what keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
+    """Return the fault that keeps a sink from taking its tables as they are now, in words; None: none can be seen yet.
 
     ``tables``: those that are made when their jobs join, as they are declared. That others are not there yet is left
     to whoever looks at tables: of the sink all the rest is looked at.
@@ -151,7 +151,7 @@ def look_at_sinks(
     topology: str,
     declared: Mapping[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]],
 ) -> None:
-    """What a DAG's start task sees to before it opens a barrier: its sinks, name -> declaration and credentials.
+    """Check a DAG's sinks, before its start task opens a barrier. ``declared``: name -> declaration and credentials.
 
     A sink that has received nothing yet is tried. If it cannot take its tables, the topology's first barrier is not
     opened: raises SinkRefusedError, SinkUnavailableError (retryable) or ConfigurationError. A topology that has
@@ -172,9 +172,8 @@ def look_at_sinks(
 
 
 def let_go_of_sinks(deployment: Deployment, opened: Barrier, owner: str, declared: Collection[str], actor: str) -> None:
-    """What a DAG's start task sees to when it has opened a new barrier: a sink that the DAG delivered to, and that is
-    not among those ``declared``, holds no barriers from then on. A run that opens none may be of an older version of
-    the DAG.
+    """Release the sinks that the DAG delivered to and no longer declares, when its start task has opened a new barrier.
+    They hold no barriers from then on. A run that opens none may be of an older version of the DAG.
     """
     for sink in deployment.meta.deliveries.of(opened.topology):
         if sink.owner == owner and sink.name not in declared:
@@ -209,7 +208,7 @@ def _validated(
 
 
 def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-    """Return what the channel does, and see that no table has the column of a delivery's own."""
+    """Validate the tables at the channel, and check that none has the column of a delivery's own."""
     for table, schema in schemas.items():
         if CHANGE in schema.names:
             raise SinkRefusedError(  # safety: change-is-the-deliverys
@@ -220,7 +219,7 @@ def _validate(sink: str, channel: Channel, schemas: Mapping[str, pa.Schema]) -> 
 
 
 def _schema_of(deployment: Deployment, table: str, declared: Table | None) -> pa.Schema | None:
-    """As the table is; one that is yet to be made as it is declared, None: nobody has said how."""
+    """Return the table's schema, or the declared one if it is yet to be made; None: it was not declared."""
     try:
         (main,) = deployment.tables.mains([table]).values()
     except MissingTableError:
@@ -229,7 +228,7 @@ def _schema_of(deployment: Deployment, table: str, declared: Table | None) -> pa
 
 
 def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) -> str | None:
-    """In words, that the sink's ledger is behind what was delivered; None: it is not, or a person has seen to it."""
+    """Return in words that the sink's ledger is behind what was delivered; None: it is not, or a person saw to it."""
     if sink.position is None or sink.remedy is not None:
         return None
     incarnation = deployment.meta.topologies.incarnation(sink.topology)
@@ -275,7 +274,7 @@ def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> 
 
 
 def _end_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
-    """Those who wait go on at once. If nothing can be written down, they find out by asking Airflow who runs."""
+    """End the claim, so that waiting tasks go on at once. If that cannot be stored, they ask Airflow who runs."""
     try:
         deployment.meta.deliveries.unclaim(sink.topology, sink.name, request_key)
     except StoreUnavailableError as error:
@@ -416,7 +415,7 @@ class _Worker:
         self._start = {table: read[position].get(table) for table, position in positions.items()}
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
-        """Yield what is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
+        """Yield the barriers to deliver, oldest first: a sink that has received nothing gets the tables whole, once."""
         if self._position is None:
             yield through
             return
@@ -432,7 +431,7 @@ class _Worker:
                 yield barrier
 
     def _since(self, position: Position) -> dict[str, int | None]:
-        """Return what the tables were at what was delivered last, also if a revision has replaced that since."""
+        """Return the tables' snapshots at the barrier delivered last, also if a revision has replaced that since."""
         try:
             found = self._deployment.meta.answers.resolve(
                 self._sink.topology, Level.REPEATABLE_READ, at=position.barrier_id, revision=position.revision
@@ -531,7 +530,9 @@ class _Worker:
 
 
 class _Wanted:
-    """What one step takes of all its tables. Spark writes it in one go: to start may take longer than to write."""
+    """The extracts of one step, of all its tables. Spark writes them in one go: starting may take longer than
+    writing.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment

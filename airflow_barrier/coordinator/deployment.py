@@ -101,7 +101,7 @@ class Deployment:
 
     @cached_property
     def shares_database(self) -> bool:
-        """Return whether publish and COMMIT are one transaction: catalog and MetaService are one database, where the
+        """True if publish and COMMIT are one transaction: catalog and MetaService are one database, where the
         MetaService's connection may move the tables.
 
         Raises StoreUnavailableError, CatalogUnavailableError.

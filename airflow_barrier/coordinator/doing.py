@@ -10,8 +10,8 @@ from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
 
 
 def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) -> str:
-    """Return what a job is doing whose inputs are there, with its error. ``attempt``: its newest one; ``dag`` and
-    ``member``: as in :class:`~airflow_barrier.coordinator.status.JobStatus`.
+    """Return in words what a job is doing whose inputs are there, with its error. ``attempt``: its newest one; ``dag``
+    and ``member``: as in :class:`~airflow_barrier.coordinator.status.JobStatus`.
     """
     words = words_of(attempt, dag, member=member)
     if attempt is not None and attempt.reason and attempt.state not in LIVE_ATTEMPTS:

@@ -31,7 +31,7 @@ _NOT_A_TABLE = (MissingTableError, ConfigurationError)
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What an expiry would do, and why: a verdict on each readable barrier and on each snapshot of each table."""
+    """A plan of an expiry, with reasons: a verdict on each readable barrier and on each snapshot of each table."""
 
     topology: str
     retention: Retention
@@ -48,13 +48,13 @@ class ExpiryPlan:
 
     @property
     def snapshots(self) -> int:
-        """Return how many snapshots of all tables would go."""
+        """The number of snapshots of all tables that would go."""
         return sum(not verdict.keep for verdicts in self.tables.values() for verdict in verdicts)
 
 
 @dataclass(frozen=True)
 class Expired:
-    """What an expiry did: the barriers that are no longer readable, and table -> the snapshots that went."""
+    """The result of an expiry: the barriers that are no longer readable, and table -> the snapshots that went."""
 
     barriers: tuple[int, ...]
     snapshots: Mapping[str, tuple[int, ...]]
@@ -65,7 +65,7 @@ class Expired:
 
 
 def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> ExpiryPlan:
-    """Return what :func:`expire` would do now; changes nothing."""
+    """Return the plan of :func:`expire` as of now; changes nothing."""
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [tag for barrier in (*going, *deployment.meta.expiry.pending(topology)) for tag in barrier.tags]
@@ -126,9 +126,10 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
 
 
 def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[Barrier], dict[str, str]]:
-    """Of the barriers that are being expired, also by somebody who died over it. One commit a table.
+    """Drop the tags of barriers being expired, also by an expiry that died over it. One commit a table.
 
-    Returns those that have expired by that, and table -> why its tags could not be dropped: its barriers have not.
+    Returns the barriers that have expired by that, and table -> why its tags could not be dropped: its barriers have
+    not.
     """
     members, barriers = deployment.meta.topologies.get(topology).tables, deployment.meta.expiry.pending(topology)
     tagged: defaultdict[str, list[Barrier]] = defaultdict(list)
@@ -168,7 +169,7 @@ def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retentio
 def _cut_short(
     deployment: Deployment, topology: str, retention: Retention, verdicts: Sequence[BarrierVerdict]
 ) -> str | None:
-    """Return whether each commit lets go, by the tag policy, of what ``retention`` would keep."""
+    """Return in words that each commit drops, by the tag policy, what ``retention`` would keep; None: it does not."""
     unbroken = deployment.tag_policy.unbroken
     if unbroken is None:
         return None
@@ -182,7 +183,7 @@ def _cut_short(
 
 
 def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention: Retention) -> bool:
-    """Return whether a barrier was committed within the retention's age, readable or not."""
+    """Return True if a barrier was committed within the retention's age, readable or not."""
     try:
         commit_at = deployment.meta.barriers.get(topology, barrier_id).commit_at
     except UnknownBarrierError:
@@ -212,8 +213,9 @@ def _table_verdicts(
 
 
 def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool:
-    """Return whether somebody may read the table as it was when it joined, of which there is no tag: who was answered
-    before it was in a barrier that is COMMIT."""
+    """Return True if a reader may still hold the table's baseline, which has no tag: a reader who was answered before
+    the table was in a COMMIT barrier.
+    """
     firsts = {lease.barrier_id for lease in deployment.meta.leases.of(topology)}
     return 0 in firsts or any(
         all(row.table != table for row in deployment.meta.barriers.progress(topology, first)) for first in firsts
@@ -221,7 +223,9 @@ def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool
 
 
 def _read_since(deployment: Deployment, topology: str, table: str) -> Collection[int]:
-    """From where on jobs that joined, or came back, read a table step by step: at open barriers, or once more."""
+    """Return the snapshots from which jobs that joined, or came back, read a table step by step: at open barriers, or
+    once more.
+    """
     revision = deployment.meta.revisions.under_way(topology)
     starts = deployment.meta.starts.to_read(topology, revised_from=None if revision is None else revision.first_barrier)
     previous = [start.previous.get(table) for start in starts]

@@ -32,7 +32,7 @@ class Failed:
 
     @property
     def summary(self) -> str:
-        """Who failed where, in a sentence without its end.
+        """The failed job and its barrier, in a sentence without its end.
 
         >>> from datetime import timezone
         >>> at = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -47,7 +47,7 @@ class Failed:
 
 
 def failures(rows: Overviews, in_flight: Mapping[str, Sequence[InFlight]]) -> dict[str, list[Failed]]:
-    """Of each topology the jobs that have failed at its barriers ``in_flight``, the one that failed first first."""
+    """Map each topology to the jobs that failed at its barriers ``in_flight``, the first to fail first."""
     ended = rows.failed(list(in_flight))
     pending = rows.pending(sorted({topology for topology, _ in ended})) if ended else {}
     found: dict[str, list[Failed]] = {name: [] for name in in_flight}
@@ -62,7 +62,7 @@ def failures(rows: Overviews, in_flight: Mapping[str, Sequence[InFlight]]) -> di
 
 
 def _at(topology: Topology, pending: Collection[str], attempts: Sequence[AttemptRow]) -> list[Failed]:
-    """Return those whose tables the barrier still lacks."""
+    """Return the failed jobs whose tables the barrier still lacks."""
     jobs = {job.name: job for job in topology.jobs}
     found = []
     for attempt in attempts:

@@ -82,7 +82,7 @@ def take_part(
 
 
 def never_opened(deployment: Deployment, topology: str) -> str | None:
-    """Return which topologies there are, if no DAG has ever opened a barrier of this one: its name may be mistyped.
+    """Return a note that names all topologies, if no DAG ever opened a barrier of this one: its name may be mistyped.
 
     Its own DAG may be still to come, so this is told, and nothing fails (docs/decisions/0058).
     """
@@ -95,19 +95,19 @@ def never_opened(deployment: Deployment, topology: str) -> str | None:
 
 
 def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
-    """Return whether a barrier has the job: its members are fixed since it was opened."""
+    """Return True if a barrier has the job: its members are fixed since it was opened."""
     return any(
         each.name == job for each in deployment.meta.topologies.get(barrier.topology, barrier.topology_version).jobs
     )
 
 
 def waits_for_history(deployment: Deployment, topology: str, job: str) -> bool:
-    """Return whether a job joins only once a revision has computed its tables over history."""
+    """Return True if a job joins only once a revision has computed its tables over history."""
     return any(each.name == job for each in deployment.meta.topologies.waiting(topology))
 
 
 def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime) -> Later | StaysOut | None:
-    """Return what to do if the barrier of that timestamp will not come, or others come before it."""
+    """Return the step for a barrier at that timestamp that will not come, or that others come before; None: go on."""
     head = deployment.meta.barriers.head(topology)
     if head is None or not head.barrier_id:
         return None  # there is the baseline at most
@@ -128,7 +128,7 @@ def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime)
 
 
 def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
-    """Return whether more barriers open before that timestamp, as far as the last two tell."""
+    """Return True if more barriers open before that timestamp, as far as the last two tell."""
     if not head.predecessor:
         return False
     before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(head.topology, head.predecessor))

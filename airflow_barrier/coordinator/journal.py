@@ -45,7 +45,7 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
 
 def check_not_lost(deployment: Deployment, topology: str) -> None:
-    """For who makes tables of a topology that may not be registered yet: that nothing of it was lost.
+    """Check that nothing was lost of a topology that may not be registered yet, before tables of it are made.
 
     Raises :class:`LostStateError`.
     """
@@ -90,7 +90,7 @@ def _check_head(deployment: Deployment, topology: str, head: JournalHead) -> Non
 
 
 def current_mains(deployment: Deployment, topology: str, expected: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return what `main` of each table is at, if that keeps the rows of what is ``expected`` of it.
+    """Return the snapshot that `main` of each table is at, if that keeps the rows of what is ``expected`` of it.
 
     Raises ForeignWriteError; LostStateError if it was no stranger who moved it, but ourselves, in a time that this
     MetaService has lost.
@@ -224,8 +224,8 @@ def _stands(revision: Revision) -> bool:
 
 
 def _advance_head(deployment: Deployment, topology: str, incarnation: str, barrier: int, revision: int = 0) -> None:
-    """To ``barrier`` and ``revision``, or to what others have decided since: they may write theirs between our look
-    and our write.
+    """Advance the head to ``barrier`` and ``revision``, or to what others have decided since: they may write theirs
+    between our look and our write.
     """
     while (head := read_head(deployment, topology)) is None or head.barrier_id < barrier or head.revision < revision:
         before = head if head is not None else JournalHead(incarnation, 0)

@@ -44,7 +44,7 @@ class LateJob:
 
 @dataclass(frozen=True)
 class Late:
-    """What holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary`` says it in a sentence.
+    """The cause that holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary``: in a sentence.
 
     ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known. ``at``: from when on that was
     too long (UTC). As long as the same is waited for, it is the same moment whenever one looks. ``why`` it has not come
@@ -72,8 +72,7 @@ _Waiting = tuple[LateJob, Awaited]
 
 
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
-    """Return those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are
-    not.
+    """Return the jobs that ``barrier`` waits for, the latest first; jobs that wait for others are not among them.
 
     None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
     """
@@ -105,13 +104,13 @@ class Standing:
 
     @property
     def states(self) -> list[BarrierState]:
-        """Of its newest barriers, and of all that are in flight."""
+        """The states of its newest barriers, and of all that are in flight."""
         return [*(row.state for row in self.recent), *(barrier.state for barrier, _ in self.in_flight)]
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
-    """How registered topologies stand, by their names. A handful of queries for all that have changed since somebody
-    looked last in this process.
+    """Return the standing of each registered topology, by name. It takes a handful of queries for all that have changed
+    since the last look in this process.
 
     ``freshness``: of each, seconds that readers' data may be old (None: as old as it will).
     """
@@ -128,8 +127,8 @@ def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[st
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What of a standing is the same whenever one looks, as long as nothing changes. ``held_up``: what is late once the
-    time for it has passed.
+    """The part of a standing that stays the same at each look, as long as nothing changes. ``held_up``: what is late
+    once the time for it has passed.
     """
 
     stamp: Stamp
@@ -147,7 +146,7 @@ _OUTLOOKS_KEPT = 4_000
 
 
 def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
-    """At these topologies, by their names."""
+    """Look at these topologies, and return the outlook of each by name."""
     names = list(stamps)
     if not names:
         return {}
@@ -251,7 +250,7 @@ def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
-    """Return what repeatable read serves; the baseline has no time of its own."""
+    """Return the barrier that repeatable read serves; None for the baseline, which has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
     if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
         found = rows.served(topology, {BarrierState.COMMIT})
@@ -274,7 +273,7 @@ def _took(recent: Iterable[BarrierRow]) -> list[_Took]:
 
 
 def _patience_of(newest: Iterable[_Took], since: datetime) -> timedelta:
-    """Return how long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers
+    """Return the time that a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers
     that were committed by then took from opening to COMMIT, and a minute at least. What is committed later changes
     nothing.
     """

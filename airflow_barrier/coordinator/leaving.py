@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Left:
-    """What left; ``tables`` were given back, unless barriers are ``open`` that still have it: they go on with it."""
+    """The result of leaving. ``tables`` were given back, unless barriers are ``open`` that have what left: they keep
+    it.
+    """
 
     withdrawal: Withdrawal
     open: tuple[Barrier, ...]

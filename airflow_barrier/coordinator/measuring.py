@@ -17,7 +17,7 @@ class Measure(NamedTuple):
 
 
 def measures(meta: MetaService, topologies: Sequence[str]) -> list[Measure]:
-    """Of each topology its age, and how much of it is open, failed, late, waiting and not delivered. One that nobody
+    """Measure each topology's age, and how much of it is open, failed, late, waiting and not delivered. One that nobody
     has registered has none; before the first commit there is no age.
     """
     return [

@@ -126,7 +126,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Due:
-    """What ``sink`` lacks up to and including barrier ``through``, which is COMMIT, is to be delivered to it."""
+    """A delivery that is due: what ``sink`` lacks up to and including barrier ``through``, which is COMMIT."""
 
     sink: SinkRecord
     through: Barrier
@@ -177,7 +177,7 @@ class JobTask:
 
 
 def next_step(deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler) -> Step:
-    """Return what a job's task does next for the barrier of its run.
+    """Return the next step of a job's task for the barrier of its run.
 
     A member's task first works off the open barriers before it that lack its job, the oldest first: their runs were
     missed, or are none of its DAG's. Such a step says that it is ``earlier``: ask again once it is done.
@@ -332,7 +332,7 @@ def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) ->
 
 
 def _asking(run: Run, task: JobTask) -> dict[str, Any]:
-    """Who asks for an attempt, and for what work."""
+    """Return the arguments of an attempt: the task that asks for it, and its work."""
     return {
         "request_key": task.request_key,
         "generation": task.generation,
@@ -357,7 +357,7 @@ def _end(task: JobTask, before: Attempt | None, attempt: Attempt) -> None:
 
 
 def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Nothing | None:
-    """Return why the job has nothing to do at a barrier; None: it has."""
+    """Return the reason why the job has nothing to do at a barrier; None: it has."""
     job = task.job
     if not takes_part(deployment, barrier, job.name):
         if waits_for_history(deployment, barrier.topology, job.name):
@@ -377,8 +377,7 @@ def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Not
 
 
 def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | None:
-    """Return which task does the work of an attempt that task ``request_key`` would otherwise begin; None: none, any
-    more.
+    """Return the task that already does the work of an attempt which ``request_key`` would begin; None: no other does.
 
     After a clear the task asks with another ``generation``, and stages anew whoever is at it.
     """
@@ -390,7 +389,7 @@ def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | 
 
 
 def _while_led(deployment: Deployment, barrier: Barrier, task: JobTask, scheduler: Scheduler) -> Wait | None:
-    """Return what to wait for while the same task of another run does this barrier's work; None: it does not."""
+    """Return a wait while the same task of another run does this barrier's work; None: it does not."""
     attempt = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
     leader = led_by(attempt, task.request_key, task.generation)
     if attempt is None or leader is None:
@@ -434,7 +433,7 @@ def _answer(
 
 
 def nothing_to_do(run: Run, barrier: Barrier) -> str:
-    """Return what a committed barrier's tasks say when they are cleared, or backfilled without a revision's token."""
+    """Return the message of a committed barrier's tasks if cleared, or backfilled without a revision's token."""
     again = "a backfill without a revision" if run.ref.kind == "backfill" else "clearing"
     return (
         f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
@@ -449,7 +448,7 @@ def nothing_to_do(run: Run, barrier: Barrier) -> str:
 def next_opening(
     deployment: Deployment, run: Run, fragment: Fragment, scheduler: Scheduler, *, actor: str, triggered: bool
 ) -> Opened | Wait | Skip:
-    """Return what the start task does next: open the barrier of its run with ``fragment``'s jobs, observe it, or wait.
+    """Return the start task's next step: open the barrier of its run with ``fragment``'s jobs, observe it, or wait.
 
     ``triggered`` and what is raised: see :func:`~airflow_barrier.coordinator.opening.open_barrier`.
     """
@@ -493,7 +492,7 @@ def next_commit(
     skipped: Sequence[str] = (),
     gives_up: bool = False,
 ) -> Committed | Published | Wait | Nothing | Skip:
-    """Return what the commit task does next: commit the barrier of its run and those before it or, in a revision's run,
+    """Return the commit task's next step: commit the barrier of its run and those before it or, in a revision's run,
     publish the revision once all of it is staged. ``known`` is told the barrier first. ``skipped``: tasks before this
     one that Airflow has skipped; ``gives_up``: then the barrier is aborted.
 
@@ -599,7 +598,7 @@ def next_delivery(
     actor: str,
     known: Known = _nobody,
 ) -> Due | Wait | Nothing | Skip:
-    """Return what a delivery's task does next: deliver what the sink lacks up to the barrier of its run, once that is
+    """Return a delivery task's next step: deliver what the sink lacks up to the barrier of its run, once that is
     COMMIT.
 
     A run that has no barrier, since a person triggered it or its barrier was aborted, delivers up to the newest one

@@ -98,7 +98,7 @@ def open_barrier(
 
 
 def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, run: RunRef) -> None:
-    """Whoever triggered a run is to see that it does nothing: its tasks would all succeed at once."""
+    """Raise TriggeredRunError if a triggered run has nothing to do: all its tasks would succeed at once, unnoticed."""
     there = deployment.meta.barriers.at(topology, timestamp)
     if there is not None and there.state is BarrierState.COMMIT and there.run.key != run.key:
         raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
@@ -110,7 +110,7 @@ def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, 
 
 
 def _create_tables(deployment: Deployment, fragment: Fragment) -> None:
-    """Those that are declared, of jobs that join: before all tables are asked whether a MetaService was lost."""
+    """Create the declared tables of jobs that join, before all tables are asked whether a MetaService was lost."""
     meta, name = deployment.meta, fragment.topology
     if not fragment.tables:
         return

@@ -35,7 +35,7 @@ _PROGRESS = 10_000
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a recovery did.
+    """The result of a recovery.
 
     ``entries`` were put back, oldest first; all are COMMIT. ``newest`` is the newest decided barrier now.
     ``reattached`` are tables that the catalog had lost. ``revisions`` (their numbers, oldest first) are what readers
@@ -123,7 +123,7 @@ def _newest_revision(deployment: Deployment, topology: str) -> int:
 
 
 def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str, Traces], actor: str) -> None:
-    """What lost its tags in the lost time cannot be read any more, whatever a backup says."""
+    """Expire the barriers whose tags were dropped in the lost time: they are unreadable, whatever a backup says."""
     meta = deployment.meta
     somewhere = frozenset[int]().union(*(trace.tagged for trace in traces.values()))
     untagged = [
@@ -145,7 +145,7 @@ def _published_revisions(
     newest: JournalEntry | None,
     traces: Mapping[str, Traces],
 ) -> tuple[RevisionEntry, ...]:
-    """Return those that the MetaService lacks, oldest first; the last one is published if it was only decided."""
+    """Return the revisions that the MetaService lacks, oldest first; the last is published if it was only decided."""
     known = _newest_revision(deployment, topology)
     # The head may lag, as for barriers: the tables' tags say.
     tagged = {number for trace in traces.values() for _, number in trace.tags}
@@ -191,13 +191,13 @@ def _publish(deployment: Deployment, entry: RevisionEntry, *, begun: bool) -> bo
 
 
 def _was_given_up(deployment: Deployment, entry: RevisionEntry) -> bool:
-    """By a recovery that died before the journal's head said so."""
+    """Return True if a recovery gave the revision up, and died before the journal's head said so."""
     known = deployment.meta.revisions.newest(entry.revision.topology, _ALL)
     return any(each.revision == entry.number and each.state is RevisionState.CANCELLED for each in known)
 
 
 def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:
-    """Return what the MetaService still knows to be COMMIT: there the history that it lacks begins."""
+    """Return the newest barrier that the MetaService still knows as COMMIT: there the history that it lacks begins."""
     try:
         decided = deployment.meta.barriers.newest_decided(topology)
     except UnknownTopologyError:
@@ -280,8 +280,8 @@ def _check_agreement(
 
 
 def _told(entry: JournalEntry) -> dict[str, object]:
-    """Return what must be the same in the MetaService: the snapshots, or of a barrier without them its time and its
-    run.
+    """Return the facts that must be the same in the MetaService: the snapshots, or of a barrier without them its time
+    and its run.
     """
     if entry.trimmed:
         return {"timestamp": entry.timestamp, "run": entry.run, "predecessor": entry.predecessor}
@@ -307,12 +307,12 @@ def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:
 
 
 def _tables(deployment: Deployment, topology: str, newest: JournalEntry | None) -> Sequence[str]:
-    """Return where attempts of the lost time may have left traces."""
+    """Return the tables in which attempts of the lost time may have left traces."""
     return tuple(newest.tables) if newest is not None else deployment.meta.topologies.get(topology).tables
 
 
 def _published(entries: Sequence[JournalEntry], traces: Mapping[str, Traces]) -> int:
-    """Up to which barrier the tables were published: the last entry may be of one that was decided only.
+    """Return the last barrier to which the tables were published: the last entry may be only decided.
 
     A person may have dropped a tag: then the barrier is published again, which changes nothing but the tag.
     """

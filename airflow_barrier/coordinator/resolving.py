@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resolved:
-    """What was decided. ``barrier`` is COMMITTING again, to be published by the next commit; or still BLOCKED, because
-    another table is in the way.
+    """A decision on a conflict. ``barrier`` is COMMITTING again, to be published by the next commit; or still BLOCKED,
+    because another table is in the way.
 
     ``decision`` None: nothing was in the way any more. ``tag`` keeps the snapshot that does not stand, from the publish
     on; None if there is none. ``computed_from_ours``: tables of this barrier that were computed from our snapshot of
@@ -173,7 +173,7 @@ def _not_in_the_way(
 
 
 def _ours(row: TableProgress) -> int | None:
-    """Return what the barrier has of a table by itself, whatever was decided before."""
+    """Return the barrier's own snapshot of a table, whatever was decided before."""
     if row.decision is Decision.ADOPT_THEIRS:
         return row.set_aside
     # of a carried table, what main was at: maybe a compaction of what is carried

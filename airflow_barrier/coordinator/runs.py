@@ -33,12 +33,12 @@ class Run:
 
     @property
     def at(self) -> datetime | int:
-        """How the run names its barrier."""
+        """The run's name of its barrier."""
         return self.timestamp if self.barrier_id is None else self.barrier_id
 
 
 class Scheduler(Protocol):
-    """What only the scheduler knows of runs and can do with them. Airflow's stands in the operators' room."""
+    """The scheduler's own knowledge of runs, and what only it can do with them. Airflow's is in the operators' room."""
 
     def state(self, dag_id: str, run_id: str) -> str | None:
         """``queued``, ``running``, ``success`` or ``failed``; None: there is no such run.
@@ -55,7 +55,7 @@ class Scheduler(Protocol):
         ...
 
     def is_running(self, request_key: str) -> bool:
-        """Return whether the task that asked for an attempt, the same one in another run, is running."""
+        """Return True if the task that asked for an attempt, the same one in another run, is running."""
         ...
 
     def at_work_until(self) -> datetime | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where MetaService, catalog and warehouse are.
+    """The locations of MetaService, catalog and warehouse.
 
     ``metaservice_url`` is an SQLAlchemy URL without password, ``catalog_uri`` one too, or a REST catalog's address.
     Equal databases mean that a barrier's tables and its COMMIT become visible in one transaction. ``catalog_name`` is

@@ -37,7 +37,7 @@ _EVENTS: Mapping[SignalKind, tuple[str, str]] = {
 def signals(
     meta: MetaService, topology: str, since: datetime, until: datetime, on: Collection[SignalKind] = KINDS
 ) -> tuple[Signal, ...]:
-    """Return those of the kinds ``on`` from ``since`` on and before ``until``, the oldest first.
+    """Return the signals of the kinds ``on`` from ``since`` on and before ``until``, the oldest first.
 
     What was late, or not delivered, and came before anybody looked is not told. Raises UnknownTopologyError.
     """
@@ -131,7 +131,9 @@ def _happened(
 
 
 def _counts(entry: AuditEntry) -> bool:
-    """Of a delivery that fails again and again the first time is told; of a revision's barriers nobody reads."""
+    """Return True if the entry is told. Of a delivery that fails repeatedly only the first failure is; of a revision's
+    barriers none, since nobody reads them.
+    """
     if (entry.kind, entry.event) == _FAILED:
         return bool(entry.detail["failures"] == 1)
     return entry.kind == "revision" or entry.revision == STANDING

@@ -35,7 +35,7 @@ class SparkConf:
 
 
 def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
-    """Return what Spark needs to work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot
+    """Return Spark's settings for work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot
     enter.
 
     ``formats``: of sources that jobs read, as :data:`~airflow_barrier.sources.spark_packages.PACKAGES` names them.

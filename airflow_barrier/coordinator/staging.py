@@ -144,7 +144,7 @@ def take_over(
     by_branch: bool = False,
     code: Mapping[str, str] | None = None,
 ) -> Ready | Adopted | Waiting | None:
-    """As :func:`begin`, for a task of another run than the barrier's: None if another task is at it by now.
+    """Begin as :func:`begin` does, for a task of another run than the barrier's. None: another task is at it by now.
 
     A task of the barrier's own run that comes later adopts what is done here.
     """
@@ -221,7 +221,7 @@ def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str)
 
 
 def barrier_folder(deployment: Deployment, topology: str, barrier_id: int) -> str:
-    """Return where the files of a barrier's attempts lie, of whatever line."""
+    """Return the folder of a barrier's attempts, of whatever line."""
     return deployment.tables.location("_barrier", topology, f"b{barrier_id}")
 
 
@@ -362,7 +362,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:
-    """Return when the epoch begins; None: with the first record."""
+    """Return the time at which the epoch begins; None: with the first record."""
     return predecessor.timestamp if predecessor.barrier_id and not begins_anew(deployment, attempt) else None
 
 
@@ -384,7 +384,7 @@ def _close_what_the_driver_closed(deployment: Deployment, attempt: Attempt, acto
 
 
 def _was_opened(deployment: Deployment, attempt: Attempt) -> bool:
-    """Return whether a driver that means to leave a closing record has begun."""
+    """Return True if a driver that means to leave a closing record has begun."""
     return deployment.tables.exists(f"{closing_uri(deployment, attempt)}.partial")  # safety: opened-is-not-closed
 
 
@@ -397,7 +397,7 @@ def _staged_by_unchanged_job(deployment: Deployment, attempt: Attempt, actor: st
 
 
 def _read_closing_record(deployment: Deployment, attempt: Attempt, actor: str) -> ClosingRecord | None:
-    """Return what the attempt's own driver left; a record of anybody else ends the attempt. Raises
+    """Return the closing record of the attempt's own driver; one of anybody else ends the attempt. Raises
     UnprovenFileError.
     """
     uri = closing_uri(deployment, attempt)

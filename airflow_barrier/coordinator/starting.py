@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
-    """How each job joins that the newest barrier does not have, if the next one opens at ``timestamp``.
+    """Return the start of each job that the newest barrier lacks, if the next one opens at ``timestamp``.
 
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
@@ -40,7 +40,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
 
 def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
-    """How ``job`` joins: where it left off, if its tables are as it left them, or else as its DAG declares."""
+    """Return the start of ``job``: where it left off, if its tables are as it left them, else as its DAG declares."""
     try:
         baseline = deployment.tables.mains(job.outlets)
     except MissingTableError as error:
@@ -86,8 +86,8 @@ def check_start(deployment: Deployment, topology: str, job: Job, timestamp: date
 
 
 def check_newest(deployment: Deployment, topology: str, expected: tuple[int, int]) -> None:
-    """What was found is right only if no barrier was opened and no job registered meanwhile. ``expected``: the newest
-    barrier and the version of the topology when somebody began to look. Raises HeadMovedError.
+    """Raise HeadMovedError if a barrier was opened or a job registered meanwhile: then what was found may be wrong.
+    ``expected``: the newest barrier and the version of the topology when the look began.
     """
     found = _newest(deployment, topology)
     if found != expected:
@@ -108,7 +108,7 @@ def _newest(deployment: Deployment, topology: str) -> tuple[int, int]:
 
 
 def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:
-    """By source: up to where it is in the tables of the jobs that join."""
+    """Map each source to the position up to which it is in the tables of the joining jobs."""
     return {name: dict(position) for start in starts for name, position in start.externals.items()}
 
 
@@ -124,7 +124,7 @@ def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[Tabl
 
 
 def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) -> bool:
-    """Return whether nobody has changed the rows of what the last barrier with the job published."""
+    """Return True if nobody has changed the rows of what the last barrier with the job published."""
     barrier = deployment.meta.barriers.get(rows[0].topology, rows[0].barrier_id)
     if barrier.state is not BarrierState.COMMIT:
         return True  # it is yet to be published, and until then nobody comes back: opening says so
@@ -136,7 +136,7 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
 
 
 def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
-    """Up to where the job read each of its inlets. What came since must not have expired in part."""
+    """Return the snapshot up to which the job read each inlet. What came since must not have expired in part."""
     meta, tables = deployment.meta, deployment.tables
     barrier = meta.barriers.get(topology, last)
     had = meta.topologies.get(topology, barrier.topology_version).tables
@@ -199,7 +199,7 @@ def _described(deployment: Deployment, table: str, main: int) -> str | None:
 
 
 def rows_of(table: Table, snapshot_id: int | None) -> int | None:
-    """Return how many rows the table has as of a snapshot (None: it has none); None if it does not say."""
+    """Return the number of rows that the table has as of a snapshot (None: it has none); None if it does not say."""
     if snapshot_id is None:
         return 0
     snapshot = table.snapshot_by_id(snapshot_id)
@@ -252,7 +252,7 @@ def _externals(
 def _kept(
     deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
 ) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return what was found when the job joined with a barrier that was aborted since, if nothing has changed."""
+    """Return the positions found when the job joined with a barrier that was aborted since, if nothing has changed."""
     last = deployment.meta.starts.last(topology.name, job.name)
     if last is None:
         return None

@@ -48,7 +48,7 @@ class JobStatus:
 
     @property
     def summary(self) -> str:
-        """Return what the job is doing, in a few words."""
+        """The job's work at present, in a few words."""
         return words_of(self.attempt, self.dag, member=self.member, waits_for=self.waits_for)
 
 
@@ -75,8 +75,8 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How far the topology is behind a source, after ``barrier_id``, the newest whose cut of it was made (None: none
-    was). ``lag`` None: that could not be told, and ``unknown`` says why.
+    """A topology's lag behind a source, after ``barrier_id``, the newest whose cut of it was made (None: none was).
+    ``lag`` None: that could not be told, and ``unknown`` says why.
     """
 
     source: str
@@ -151,8 +151,8 @@ def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody
 def source_statuses(
     meta: MetaService, topology: str, credentials: CredentialsOf, only: Collection[str] | None = None
 ) -> tuple[SourceStatus, ...]:
-    """Return how far the topology is behind each source that knows it; ``only``: each of these. They are asked all at
-    once, since one that does not answer is waited for. Raises UnknownTopologyError.
+    """Return the topology's lag behind each source that knows it; ``only``: each of these. They are asked all at once,
+    since one that does not answer is waited for. Raises UnknownTopologyError.
     """
     declared = meta.topologies.get(topology).externals
     sources = [source for source in declared if only is None or source.name in only]
@@ -201,13 +201,13 @@ def _newest_cut(meta: MetaService, topology: str, source: str) -> tuple[int | No
 
 
 def sink_statuses(meta: MetaService, topology: str) -> tuple[SinkStatus, ...]:
-    """Return how far each sink is. Raises UnknownTopologyError."""
+    """Return the status of each sink. Raises UnknownTopologyError."""
     lags = meta.deliveries.lags(topology)
     return tuple(SinkStatus(sink, *lags[sink.name]) for sink in meta.deliveries.of(topology))
 
 
 def _open(meta: MetaService, topology: str) -> tuple[BarrierStatus, ...]:
-    """Return how far each barrier is that is neither committed nor aborted, the oldest first."""
+    """Return the status of each barrier that is neither committed nor aborted, the oldest first."""
     found: dict[int, BarrierStatus] = {}
     for barrier in meta.barriers.uncommitted(topology):
         # where the one before is not among them, all of its tables are there

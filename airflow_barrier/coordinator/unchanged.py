@@ -31,7 +31,7 @@ def require_wap(deployment: Deployment, attempt: Attempt) -> None:
 
 
 def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord:
-    """Return what an unchanged job staged, from the tables alone: its operator said that the job succeeded.
+    """Return the closing record of an unchanged job from the tables alone: its operator said that the job succeeded.
 
     Raises ForeignWriteError, SilentOutletError, StagedTableError, UnguardedError.
     """

@@ -72,7 +72,7 @@ class Condition:
 
     @classmethod
     def newer(cls, level: Level, timestamp: datetime, tables: Sequence[str] | None) -> Condition:
-        """That readers at a level get a barrier which is not older than the timestamp (UTC).
+        """Return the condition that readers at a level get a barrier which is not older than the timestamp (UTC).
 
         >>> from datetime import timezone
         >>> Condition.newer(Level.READ_COMMITTED, datetime(2025, 1, 1, tzinfo=timezone.utc), None).target
@@ -141,7 +141,7 @@ class DelivererEnd:
 
 @dataclass(frozen=True)
 class Unseen:
-    """What nobody sees by looking at the MetaService, in words: the task itself has to look again."""
+    """A condition, in words, that the MetaService does not show: the task itself has to look again."""
 
     kind: ClassVar[str] = "Unseen"
     words: str
@@ -221,7 +221,7 @@ class TopologyView:
         return self._once(("revision", number), lambda: self.meta.revisions.get(self.topology, number))
 
     def unstaged(self, number: int) -> list[str]:
-        """Return what a revision lacks still, a line each."""
+        """Return the missing parts of a revision, a line each."""
         return self._once(("unstaged", number), lambda: self.meta.revisions.unstaged(self.topology, number))
 
     def attempt(self, attempt_id: int) -> Attempt:
@@ -246,7 +246,7 @@ class TopologyView:
 
 
 def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: str | None = None) -> bool:
-    """Return whether a barrier lacks the tables of a DAG's job, and a task of that DAG can bring them.
+    """Return True if a barrier lacks the tables of a DAG's job, and a task of that DAG can bring them.
 
     It cannot while an attempt is under way, unless that is the ``asking`` task's own (its ``request_key``), nor while
     the DAG's own jobs before it lack the barrier too: their tasks come first in the same run.
@@ -271,7 +271,7 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
 
 
 def look(view: TopologyView, condition: AnyCondition) -> Found:
-    """Return how far a condition is. Raises UnknownTableError, StoreUnavailableError."""
+    """Return the state of a condition. Raises UnknownTableError, StoreUnavailableError."""
     if isinstance(condition, Room):
         return _look_for_room(view, condition)
     if isinstance(condition, AttemptEnd):
@@ -336,7 +336,7 @@ def _first_lacking(view: TopologyView, condition: Condition) -> Barrier | None:
 
 
 def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[Barrier]:
-    """Return those of ``barriers`` that have an epoch to be staged, and lie before the condition's barrier."""
+    """Return the ``barriers`` that have an epoch to be staged, and lie before the condition's barrier."""
     at, number, after = condition.timestamp, condition.barrier_id, condition.lacking_after
     return [
         each
@@ -350,7 +350,7 @@ def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[B
 
 
 def _standing(view: TopologyView, condition: Condition | Delivered) -> Standing | None:
-    """Of the condition's barrier; None: it is not opened yet, and whoever registers may not have run either."""
+    """Return the standing of the condition's barrier; None: it is not opened, or the topology is not registered yet."""
     try:
         if condition.timestamp is None:
             return view.stands(condition.barrier_id or 0)

@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the last answer did not come."""
+        """True if the last answer did not come."""
         return self._failures > 0
 
     def pause(self) -> float:

@@ -15,7 +15,7 @@ from airflow_barrier.protocol.states import BarrierState
 
 @dataclass(frozen=True)
 class Backfill:
-    """What a person's runs are: those of a DAG with logical dates (UTC) from ``first`` to ``last``, both included."""
+    """A backfill for a person to run: a DAG's runs with logical dates (UTC) from ``first`` to ``last``, inclusive."""
 
     dag_id: str
     first: datetime
@@ -42,7 +42,9 @@ def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
 
 
 def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
-    """As :func:`backfills_of` for its window; and of DAGs that join with it, whose runs nobody knows, all barriers."""
+    """Return :func:`backfills_of` the plan's window; of DAGs that join with it, whose runs nobody knows, all
+    barriers.
+    """
     opened = backfills_of(plan.window)
     if not plan.joining:
         return opened
@@ -52,7 +54,7 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
 
 
 def backfills_left(meta: MetaService, revision: Revision) -> tuple[Backfill, ...]:
-    """Return those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened
+    """Return the backfills of a revision whose runs have not come; of DAGs that join with it, also for barriers opened
     since.
     """
     days = [meta.barriers.get(revision.topology, each.barrier_id) for each in awaited(meta, revision)]

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
-    """Return what a revision would do; changes nothing.
+    """Return the plan of a revision; changes nothing.
 
     Raises RevisionRefusedError, with what would work instead, for days that no barrier covers or that have expired,
     input that is gone, and a replay that is longer than ``max_replay_barriers``; UnknownTopologyError, TopologyError
@@ -158,7 +158,7 @@ def _joining(meta: MetaService, wanted: Wanted) -> tuple[Job, ...]:
 
 
 def _over_history(deployment: Deployment, wanted: Wanted, joining: Sequence[Job]) -> Wanted:
-    """Return what is wanted of jobs that join, with its first barrier; all that follow are woken by ourselves."""
+    """Return the request for jobs that join, with its first barrier; all that follow are woken by ourselves."""
     wanted = replace(wanted, mode=RevisionMode.HISTORY)
     # one more than may be replayed: who has more of a history is refused, however long it is
     newest_first = deployment.meta.barriers.newest_epochs(wanted.topology, limit=wanted.max_replay_barriers + 1)

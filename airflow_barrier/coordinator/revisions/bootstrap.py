@@ -12,7 +12,7 @@ from airflow_barrier.protocol.topology import Job, Topology
 
 
 def says_that_it_waits(topology: str, job: str) -> str:
-    """Return what the task of a job that waits for its history tells, and what to do."""
+    """Return the message of the task of a job that waits for its history, with what to do."""
     return (
         f"job {job} waits for its history and has no part in any barrier yet; to have its tables computed at the "
         f"barriers of the past: airflow-barrier revision run {topology} --job {job} --reason ..."
@@ -22,8 +22,8 @@ def says_that_it_waits(topology: str, job: str) -> str:
 def joining_jobs(
     waiting: Sequence[Job], topology: str, changed: Sequence[str], tables: Sequence[str], *, others: bool
 ) -> tuple[Job, ...]:
-    """Return which of the ``waiting`` jobs a revision of these jobs and tables lets join. ``others``: whether it was
-    asked for something that only members have, such as corrections.
+    """Return the ``waiting`` jobs that a revision of these jobs and tables lets join. ``others``: True if it was asked
+    for something that only members have, such as corrections.
 
     Raises RevisionRefusedError for members beside them, and for a job that reads what another one has yet to compute.
     """
@@ -109,7 +109,7 @@ _WAY = (
 
 
 def _missing(deployment: Deployment, jobs: Sequence[Job], barrier: Barrier) -> list[str]:
-    """Return what the jobs read and a barrier does not have: tables, and external sources that it has no cut of."""
+    """Return the inputs of the jobs that a barrier lacks: tables, and external sources that it has no cut of."""
     had = set(deployment.meta.topologies.get(barrier.topology, barrier.topology_version).tables)
     had |= {outlet for job in jobs for outlet in job.outlets}
     tables = {table for job in jobs for table in job.inlets} - had

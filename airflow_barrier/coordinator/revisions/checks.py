@@ -17,7 +17,7 @@ from airflow_barrier.tables.schemas import check_schema
 
 
 def check_readable(what: str, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
-    """What is replayed reads the tables that stay as they were at each barrier, so each has to be there."""
+    """Raise RevisionRefusedError if a replayed barrier expired: its untouched tables are read as of that barrier."""
     gone = [each for each in barriers if each.expiring_at is not None]
     if gone:
         later = [each for each in barriers if each.barrier_id > gone[-1].barrier_id]
@@ -60,8 +60,8 @@ def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
 
 
 def cannot_correct(sink: SinkRecord, tables: Collection[str]) -> str | None:
-    """Return why a sink cannot take corrections of these tables, once it has received them; None: it can, or gets
-    none.
+    """Return the reason why a sink cannot take corrections of these tables, once it received them; None: it can, or
+    gets none.
     """
     touched = sorted(set(sink.definition.targets) & set(tables))
     fault = sink_of(sink.definition).corrections_fault(sink.definition) if touched else None
@@ -89,7 +89,7 @@ def check_bases(
     predecessor: Barrier,
     barriers: Sequence[Barrier],
 ) -> None:
-    """What the jobs build on is there, and every step of what they read.
+    """Check that what the jobs build on is there, and every step of what they read.
 
     Barriers have tags, but what a table held when it joined has none, nor have the steps between two barriers.
     """
@@ -127,8 +127,8 @@ _RECENT = 20
 
 
 def pace(deployment: Deployment, wanted: Wanted, barriers: Sequence[Barrier]) -> tuple[str, ...]:
-    """Return whether replay is quicker than arrival. Raises RevisionRefusedError if it is not, and nobody accepts a
-    pause.
+    """Return notes on whether replay is quicker than arrival. Raises RevisionRefusedError if it is not, and nobody
+    accepts a pause.
     """
     recent = [each for each in barriers[-_RECENT:] if each.commit_at is not None]
     if len(recent) < 3:

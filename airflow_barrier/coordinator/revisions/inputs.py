@@ -45,7 +45,7 @@ def planned_inputs(
     barriers: Sequence[Barrier],
     recuts: Sequence[PlannedRecut],
 ) -> tuple[PlannedInput, ...]:
-    """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
+    """Plan the origin of the rows of each root job's epochs. Raises RevisionRefusedError if the rows are gone."""
     found: list[PlannedInput] = []
     for job in jobs:
         corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
@@ -73,7 +73,7 @@ def planned_inputs(
 
 
 def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> list[PlannedInput]:
-    """Return what the job itself reads, of its sources."""
+    """Return the inputs that the job itself reads, of its sources."""
     names = [external.name for external in job.externals]
     own = [each for each in recuts if each.cut.source in names]
     anew = {each.barrier_id for each in own}
@@ -89,7 +89,7 @@ def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> 
 
 
 def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
-    """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
+    """Check that what stands in for a job covers all its tables: its code cannot be run for one table only."""
     corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
     everywhere = all(barrier.barrier_id in corrected for barrier in barriers)
     for barrier in barriers:
@@ -107,7 +107,7 @@ def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
 
 
 def undone_corrections(deployment: Deployment, topology: Topology, inputs: Sequence[PlannedInput]) -> tuple[str, ...]:
-    """Return what was corrected before and is not in the sources, where these are read again."""
+    """Return a note on each correction that is lost, because its sources are read again and do not have it."""
     newest_first = deployment.meta.revisions.newest(topology.name, _LOOKED_AT)
     lost = []
     for read_again in (each for each in inputs if each.kind in ("cut", "recut")):
@@ -124,7 +124,7 @@ def undone_corrections(deployment: Deployment, topology: Topology, inputs: Seque
 
 
 def _decided_rows(revision: Revision, job: str, barrier_id: int, table: str) -> bool:
-    """Return whether it made the table's epoch what it is, and did not just apply again what there was."""
+    """Return True if the revision made the table's epoch what it is, and did not just reapply what there was."""
     return (
         revision.state is RevisionState.COMMIT
         and job in revision.jobs

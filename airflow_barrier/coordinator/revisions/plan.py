@@ -13,7 +13,7 @@ from airflow_barrier.protocol.topology import Job
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a person asks for.
+    """A person's request for a revision.
 
     ``first`` and ``last``: the days to correct, both included, as dates (UTC) or aware datetimes; or barriers' numbers.
     ``changed``: the jobs whose code or input was corrected, ``tables``: the same by a table that each of them writes;
@@ -41,8 +41,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class PlannedInput:
-    """Where the rows of a root job's epochs come from: ``cut`` (the source, read again), ``recut`` (the source, after
-    it was cut anew), ``correction`` or ``reused``.
+    """The origin of the rows of a root job's epochs: ``cut`` (the source, read again), ``recut`` (the source, after it
+    was cut anew), ``correction`` or ``reused``.
 
     ``barriers``: at which barriers; ``detail`` for people.
     """
@@ -78,7 +78,7 @@ class PlannedRecut:
 
 @dataclass(frozen=True)
 class RevisionPlan:
-    """What a revision would do. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
+    """A revision's plan. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
 
     ``untouched``: tables that stay as they are. ``code_changed``: jobs whose code differs from what computed the head.
     ``notes``: what its author should know; ``pace``: how replay and arrival compare. ``joining``: the tables that are

@@ -117,8 +117,8 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
 def publications_of(
     deployment: Deployment, revision: Revision, head: int, rows: SwapRows, expected: Mapping[str, int | None]
 ) -> list[Publication]:
-    """Return what the swap does to each table that the newest COMMIT barrier has: the revision's go over to its line,
-    and all get tags of its number, so that each barrier can be read whole by name.
+    """Return the swap's publication of each table that the newest COMMIT barrier has: the revision's go over to its
+    line, and all get tags of its number, so that each barrier can be read whole by name.
     """
     number, topology = revision.revision, revision.topology
     held = deployment.meta.leases.held(topology)
@@ -171,7 +171,7 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
 
 
 def _publish_staged(deployment: Deployment, revision: Revision, actor: str) -> NotStaged | None:
-    """From STAGING or COMMITTING on; None: it is COMMIT."""
+    """Publish the revision, from STAGING or COMMITTING on. None: it is COMMIT."""
     if revision.state is not RevisionState.COMMITTING:
         decided = _decided(deployment, revision, actor)
         if isinstance(decided, NotStaged):
@@ -273,8 +273,8 @@ def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
 
 
 def _all_tables(deployment: Deployment, revision: Revision, barrier_ids: Iterable[int]) -> list[str]:
-    """Return those that its attempts may have made branches on: what its jobs write, and what they read, also of a job
-    that nobody declares any more.
+    """Return the tables that its attempts may have made branches on: what its jobs write, and what they read, also of a
+    job that nobody declares any more.
     """
     meta, topology = deployment.meta, revision.topology
     attempts = [each for number in barrier_ids for each in meta.attempts.of(topology, number, revision.revision)]

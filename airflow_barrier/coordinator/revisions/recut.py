@@ -64,7 +64,7 @@ def _recuts(
 
 
 def check_read(job: Job, wanted: Wanted, recuts: Sequence[PlannedRecut]) -> None:
-    """What joins an epoch is read by every job that reads the source, or its rows would be in no epoch of it."""
+    """Check that a job of a recut source reads it at each recut barrier: else new rows would be in no epoch of it."""
     names = {external.name for external in job.externals}
     corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
     reused = set(job.outlets) <= set(wanted.reused)

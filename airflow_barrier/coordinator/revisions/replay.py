@@ -50,7 +50,7 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
 
 
 def _old_epoch(deployment: Deployment, attempt: Attempt, table: str) -> ReuseRows:
-    """Return what the table's epoch was in the revision that stands."""
+    """Return the table's epoch as it is in the revision that stands."""
     meta = deployment.meta
     barrier = meta.barriers.get(attempt.topology, attempt.barrier_id)
     before, here = (

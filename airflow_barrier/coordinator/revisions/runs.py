@@ -225,8 +225,8 @@ def wake_runs(
 
 
 def stays_out_until_published(deployment: Deployment, revision: Revision, run: Run) -> str | None:
-    """Return why a run ends whose barrier may not open before the revision is published; whoever publishes it wakes
-    the run.
+    """Return the reason why a run ends whose barrier may not open before the revision is published; whoever publishes
+    it wakes the run.
 
     A run that waited would hold one of the slots of its DAG that the revision's runs need. None: the revision has ended
     since the look, so that nothing is in the way any more.
@@ -267,7 +267,9 @@ def wake_those_left_out(deployment: Deployment, revision: Revision, scheduler: S
 
 
 def _wake_at_its_end(scheduler: Scheduler, dag_id: str, run_id: str, until: float) -> None:
-    """``until``: by `time.monotonic`; after it there is one look more. Raises as :meth:`Scheduler.wake` does."""
+    """Wake the run at its end. ``until``: by `time.monotonic`; then it is tried once more. Raises as
+    :meth:`Scheduler.wake`.
+    """
     while time.monotonic() < until:
         with suppress(RunActiveError):
             return scheduler.wake(dag_id, run_id)

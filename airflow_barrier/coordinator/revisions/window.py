@@ -67,8 +67,8 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
 
 
 def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> tuple[str, ...]:
-    """Return what days mean, where the runs that had their data are of other days: a timetable whose runs have no data
-    interval, as Airflow 3 makes one of ``@daily``, dates a run by the end of its data.
+    """Return a note on the meaning of days, if the runs that had their data are of other days: a timetable whose runs
+    have no data interval, as Airflow 3 makes one of ``@daily``, dates a run by the end of its data.
     """
     days = {barrier.run_date.date() for barrier in window}
     first, last = wanted.first, wanted.first if wanted.last is None else wanted.last
@@ -80,7 +80,7 @@ def day_notes(meta: MetaService, wanted: Wanted, window: Sequence[Barrier]) -> t
 
 
 def _by_its_run(meta: MetaService, topology: str, day: date | datetime | int | None) -> str:
-    """How to name the barrier whose run is of that day; nothing if there is none."""
+    """Return a hint on how to name the barrier whose run is of that day; empty if there is none."""
     if not _is_day(day):
         return ""
     found = meta.barriers.epochs(topology, after=_begin(day) - timedelta(microseconds=1), committed=True, limit=1)
@@ -119,7 +119,7 @@ def _first_of(
 
 
 def _up_to(last: date | datetime | int, barriers: Sequence[Barrier]) -> tuple[Barrier, ...]:
-    """Return those of ``barriers``, of which the first is in the window, that are COMMIT and in it."""
+    """Return the COMMIT ones of ``barriers`` that are in the window. The first of ``barriers`` is in it."""
     committed = [each for each in barriers if each.state is BarrierState.COMMIT]
     if isinstance(last, int):
         return tuple(each for each in committed if each.barrier_id <= last)
@@ -129,7 +129,7 @@ def _up_to(last: date | datetime | int, barriers: Sequence[Barrier]) -> tuple[Ba
 
 
 def _start(meta: MetaService, barrier: Barrier) -> datetime | None:
-    """Return where an epoch begins: at the timestamp of the barrier before it.
+    """Return the beginning of an epoch: the timestamp of the barrier before it.
 
     The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's, so
     that a date long before the history is told that it is. None: it is the only one.
