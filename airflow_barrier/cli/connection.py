@@ -36,12 +36,12 @@ HELP = (
 
 
 def connection_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that need more of the deployment than the MetaService."""
+    """Add the option of commands that need more of the deployment than the MetaService."""
     _conn_id(parser)
 
 
 def database_options(parser: argparse.ArgumentParser) -> None:
-    """For commands that need the MetaService only."""
+    """Add the options of commands that need the MetaService only."""
     which = parser.add_mutually_exclusive_group()
     _conn_id(which)
     which.add_argument("--metaservice-url", help="SQLAlchemy URL of the MetaService's database, without password")
@@ -92,7 +92,7 @@ def database_url(options: argparse.Namespace) -> str:
 
 
 def credentials(options: argparse.Namespace) -> CredentialsOf:
-    """How sources are entered: by Airflow's connections, unless just a database was named."""
+    """Return how sources are entered: by Airflow's connections, unless just a database was named."""
     from airflow_barrier.coordinator.deployment import nobody_gets_in
 
     if options.metaservice_url:
@@ -128,5 +128,5 @@ def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
 
 
 def actor() -> str:
-    """Who does it, for the audit."""
+    """Return the person's name for the audit."""
     return f"{getpass.getuser()} (airflow-barrier)"

@@ -120,5 +120,5 @@ def execute(command: Command, options: argparse.Namespace) -> int:
 
 
 def say(message: str) -> None:
-    """To the person: standard output is for what was asked."""
+    """Tell the person on standard error: standard output is for what was asked."""
     print(f"airflow-barrier: {message}", file=sys.stderr)

@@ -107,7 +107,7 @@ class BarrierHook(BaseHook):
         return _meta_service(self.barrier_conn_id, settings_of(self._own_connection()))
 
     async def aget_meta_service(self) -> MetaService:
-        """As :meth:`get_meta_service`, from a trigger: the event loop is not held up."""
+        """Return what :meth:`get_meta_service` does, from a trigger: the event loop is not held up."""
         import asyncio
 
         settings = settings_of(await self.aget_connection(self.barrier_conn_id))
@@ -147,8 +147,8 @@ class BarrierHook(BaseHook):
 
 
 def look_for_connections() -> None:
-    """In a script, a notebook or a command Airflow looks for connections in its database, too: it does so only in
-    processes that it takes for its own, and not in one that is no task's.
+    """Have Airflow look for connections in its database, too, in a script, a notebook or a command: by itself it does
+    so only in processes that it takes for its own.
     """
     from airflow.sdk.execution_time import task_runner
 
@@ -258,7 +258,7 @@ def _check_catalog(extras: Mapping[str, Any]) -> None:
 
 
 def _catalog(extras: Mapping[str, Any], url: str, password: str | None) -> dict[str, Any]:
-    """Without a catalog of its own the deployment has one database, and one password."""
+    """Return the catalog's settings. Without a catalog of its own the deployment has one database, and one password."""
     if "catalog_uri" in extras:
         return dict(extras)
     return {"catalog_uri": url, "catalog_password": password, **extras}

@@ -58,8 +58,8 @@ class BarrierLink(BaseOperatorLink):
 
 
 def show_barrier(context: Context, barrier_conn_id: str, at: Barrier | Attempt) -> None:
-    """From now on the running task links to its barrier, or to the revision that it is for, and the lines of its log
-    have topology and barrier beside them. Never raises.
+    """Link the running task to its barrier, or to the revision that it is for, and put topology and barrier beside the
+    lines of its log from now on. Never raises.
     """
     bind_contextvars(topology=at.topology, barrier=at.barrier_id)
     page = revision_page(at.line) if at.line else barrier_page(at.barrier_id)
@@ -82,7 +82,7 @@ def page_url(barrier_conn_id: str, topology: str, page: str) -> str:
 
 
 def show_page(context: Context, barrier_conn_id: str, topology: str, page: str) -> None:
-    """As :func:`show_barrier`. ``page``: as in :func:`page_url`."""
+    """Link as :func:`show_barrier` does. ``page``: as in :func:`page_url`."""
     from airflow.sdk.bases.xcom import BaseXCom
 
     try:
@@ -92,7 +92,7 @@ def show_page(context: Context, barrier_conn_id: str, topology: str, page: str) 
 
 
 async def show_while_deferred(ti: TaskInstanceKey, barrier_conn_id: str, topology: str, page: str) -> None:
-    """As :func:`show_page`, in the triggerer, for a task whose barrier is known only now."""
+    """Link as :func:`show_page` does, in the triggerer, for a task whose barrier is known only now."""
     from airflow.sdk.bases.xcom import BaseXCom
 
     try:
@@ -102,7 +102,9 @@ async def show_while_deferred(ti: TaskInstanceKey, barrier_conn_id: str, topolog
 
 
 def _xcom(ti: Any, barrier_conn_id: str, topology: str, page: str) -> dict[str, Any]:
-    """For ``BaseXCom``, not the XCom backend that is configured: the API server takes links from its database."""
+    """Keep it by ``BaseXCom``, not the XCom backend that is configured: the API server takes links from its
+    database.
+    """
     return {
         "key": BarrierLink().xcom_key,
         "value": page_url(barrier_conn_id, topology, page),

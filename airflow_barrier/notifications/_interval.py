@@ -21,7 +21,7 @@ _MOST_BETWEEN = 100
 
 
 def interval_of(context: Context, now: datetime) -> tuple[datetime, datetime]:
-    """From when on and before when something has to have happened for the context's run to tell it (UTC).
+    """Return the interval (UTC) of what the context's run tells: from when on and before when it has to have happened.
 
     A run of a schedule tells what has happened since the one before it, up to its own time: retried or cleared it tells
     the same. Any other run, or none, tells what has happened since the newest run of the schedule until ``now``.
@@ -38,7 +38,8 @@ def interval_of(context: Context, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _end_before(run: Any, date: datetime) -> datetime | None:
-    """Up to when the last run of the DAG's schedule before ``date`` tells; None: there was none, or nobody can say."""
+    """Return up to when the last run of the DAG's schedule before ``date`` tells; None: there was none, or nobody can
+    say."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import GetPreviousDagRun
 
@@ -58,7 +59,7 @@ def _end_before(run: Any, date: datetime) -> datetime | None:
 
 
 def _time(run: Any, name: str) -> datetime | None:
-    """Of a run as tasks have it, or as JSON, as callbacks of a deadline have it."""
+    """Return a time of a run as tasks have it, or of JSON, as callbacks of a deadline have it."""
     value = run.get(name) if isinstance(run, Mapping) else getattr(run, name, None)
     return datetime.fromisoformat(value.replace("Z", "+00:00")) if isinstance(value, str) else value
 

@@ -40,7 +40,7 @@ def check_unmapped(task: Any, purpose: str) -> None:
 
 @dataclass(frozen=True)
 class Binding:
-    """What ties a task to its place in a topology; the group says it while the DAG is parsed."""
+    """A task's place in a topology; the group says it while the DAG is parsed."""
 
     job: Job
     fragment: Fragment

@@ -82,7 +82,7 @@ def _parts(task: BaseOperator) -> Iterator[bytes]:
 
 
 def _content(name: str) -> Iterator[bytes]:
-    """Of the file in pieces; the name, if it is that of no file here."""
+    """Yield the file in pieces; the name, if it is that of no file here."""
     try:
         if not name or not Path(name).is_file():
             yield name.encode()

@@ -25,7 +25,7 @@ class Extracts(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def write(self, deployment: Deployment, extracts: Sequence[Extract], folder: str) -> list[list[str]]:
-        """As :func:`~airflow_barrier.spark.delivering.write_extracts`. Raises SparkUnavailableError, too."""
+        """Write as :func:`~airflow_barrier.spark.delivering.write_extracts` does. Raises SparkUnavailableError, too."""
         ...
 
     def kill(self) -> None:

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 
 
 class LeadingSteps(EpochSteps):
-    """As :class:`EpochSteps`; once the task has work to do for its own barrier, it leads."""
+    """Steps as :class:`EpochSteps` has them; once the task has work to do for its own barrier, it leads."""
 
     def _do(self, deployment: Deployment, ready: Ready) -> None:
         if ready.earlier or ready.attempt.line:  # each barrier of a revision has a run of its own

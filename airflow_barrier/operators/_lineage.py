@@ -34,7 +34,7 @@ _NOTED = "_lineage"
 
 @dataclass
 class _Noted:
-    """By namespace and name."""
+    """Datasets that a task noted, by namespace and name."""
 
     read: dict[tuple[str, str], At] = field(default_factory=dict)
     made: dict[tuple[str, str], At] = field(default_factory=dict)
@@ -118,7 +118,8 @@ def lineage(task: BaseOperator) -> OperatorLineage[Any, Any]:
 
 
 def namespace_of(settings: Settings) -> str:
-    """Of the tables: a REST catalog's address, or the warehouse. (An SQL catalog's database is nobody else's address.)
+    """Return the namespace of the tables: a REST catalog's address, or the warehouse. (An SQL catalog's database is
+    nobody else's address.)
 
     >>> from airflow_barrier.coordinator.settings import Settings
     >>> namespace_of(Settings.embedded("/data/warehouse"))

@@ -28,7 +28,7 @@ def emit(measured: Callable[[], Iterable[Measure]]) -> None:
 
 
 def emit_commits(barriers: Sequence[Barrier]) -> None:
-    """How long after its timestamp each of these barriers was readable. Never raises."""
+    """Emit how long after its timestamp each of these barriers was readable. Never raises."""
 
     def measured() -> Iterable[Measure]:
         from airflow_barrier.coordinator.measuring import Measure

@@ -16,7 +16,7 @@ from airflow_barrier.protocol.records import Barrier
 
 @attr.define(kw_only=True)
 class BarrierDatasetFacet(DatasetFacet):
-    """At which barrier a dataset is, and the revision that computed it; ``timestamp`` in ISO 8601, UTC."""
+    """The barrier that a dataset is at, and the revision that computed it; ``timestamp`` in ISO 8601, UTC."""
 
     topology: str
     barrier: int
@@ -26,7 +26,7 @@ class BarrierDatasetFacet(DatasetFacet):
 
 @attr.define(kw_only=True)
 class BarrierRunFacet(RunFacet):
-    """Which barrier a task has worked for: the last one, if it was several."""
+    """The barrier that a task has worked for: the last one, if it was several."""
 
     topology: str
     barrier: int

@@ -194,7 +194,7 @@ class EpochSteps:
         self.log.info("Staging %s on branch %s", attempt, attempt.branch)
 
     def _work_on(self, deployment: Deployment, attempt: Attempt) -> None:
-        """What is killed from now on is this attempt, and lines of the log are about it."""
+        """Take up an attempt: from now on a kill ends it, and lines of the log are about it."""
         self._under_way = (deployment, attempt.attempt_id)
         bind_contextvars(barrier=attempt.barrier_id, attempt=attempt.attempt_id)
 
@@ -243,7 +243,7 @@ class EpochSteps:
 
     @contextmanager
     def _ended_by_errors(self) -> Iterator[None]:
-        """Whoever looks at the barrier is told whether another try comes."""
+        """Tell those who look at the barrier whether another try comes."""
         try:
             with without_useless_retries():
                 yield

@@ -69,7 +69,7 @@ def try_key(context: Context) -> str:
 
 
 def actor(context: Context) -> str:
-    """Who did it, for the audit."""
+    """Return the task's name for the audit."""
     ti = context["ti"]
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}#{ti.try_number}"
 
@@ -109,7 +109,7 @@ def run_timestamp(context: Context) -> tuple[datetime, str]:
 
 
 def timestamp_of(run: Any) -> tuple[datetime, str]:
-    """As :func:`run_timestamp`, of any run as the task SDK has it."""
+    """Return what :func:`run_timestamp` does, of any run as the task SDK has it."""
     end = run.data_interval_end
     if end is not None:
         return end.astimezone(timezone.utc), "data interval end"

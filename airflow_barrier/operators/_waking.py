@@ -46,7 +46,7 @@ class AirflowScheduler:
         wake(dag_id, run_id)
 
     def is_running(self, request_key: str) -> bool:
-        """Of a task that is not this one in another run: False, since it would not be at this one's work."""
+        """Return False for a task that is not this one in another run: it would not be at this one's work."""
         ti, run_id = self._context["ti"], run_of(request_key, self._context)
         if run_id is None:
             return False

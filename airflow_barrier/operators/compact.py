@@ -144,7 +144,7 @@ class CompactTablesOperator(BaseOperator):
 
 @contextmanager
 def _letting_go(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> Iterator[None]:
-    """Whatever ends the task, a timeout and an exit included, nothing waits for it any more."""
+    """Let go of the attempts, whatever ends the task, a timeout and an exit included: nothing waits for it any more."""
     from airflow_barrier.coordinator.compacting import let_go
 
     try:

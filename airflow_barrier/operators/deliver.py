@@ -196,7 +196,9 @@ class DeliverOperator(Listened, BaseOperator):
             yield self.to.dataset(target, credentials)
 
     def credentials(self) -> Credentials | None:
-        """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
+        """Return the credentials of the sink's connection. Raises ConfigurationError for one that is missing, or of
+        another type.
+        """
         from airflow_barrier.hooks.credentials import credentials_of
 
         if self.to.conn_id is None:

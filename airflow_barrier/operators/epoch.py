@@ -93,7 +93,7 @@ class SparkEpochOperator(BaseOperator):
         )
 
     def epoch_work(self, context: Context) -> SparkWork:
-        """How a job of this operator does its work: asked for by the group's steps."""
+        """Return how a job of this operator does its work: the group's steps ask for it."""
         if self.via == "connect":
             return SparkWork(
                 run=self._connect, stop=self._stop, sql=self.sql, run_batch=self._connect_batch, end=self._end

@@ -323,7 +323,7 @@ def _name(table: str | Table) -> str:
 
 
 def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:
-    """By task id, so that the same DAG file always serializes to the same DAG."""
+    """Sort by task id, so that the same DAG file always serializes to the same DAG."""
     return sorted(operators, key=lambda operator: operator.task_id)
 
 

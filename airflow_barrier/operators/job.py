@@ -126,7 +126,7 @@ def has_jinja(text: str) -> bool:
 
 
 def _adapter_for(operator: Any) -> Adapter:
-    """How to hand an attempt to the operator. Raises ConfigurationError if that cannot be done."""
+    """Return the adapter that hands an attempt to the operator. Raises ConfigurationError if that cannot be done."""
     adapter = adapter_of(operator)
     if adapter is None:
         raise ConfigurationError(

@@ -229,7 +229,7 @@ class ConsistentQueryOperator(Listened, BaseOperator):
             stop_session(spark)
 
     def _write(self, frame: DataFrame, deployment: Deployment, target: tuple[str, ...]) -> None:
-        """In one commit, and done again it changes nothing."""
+        """Write in one commit. Done again it changes nothing."""
         from airflow_barrier.reading.partitions import replaceable
         from airflow_barrier.reading.spark_results import create_partitioned, replace_partitions, replace_table
 
@@ -241,7 +241,7 @@ class ConsistentQueryOperator(Listened, BaseOperator):
             create_partitioned(frame, target, self.partition_by or ())
 
     def _tell(self, context: Context, session: ConsistentSession) -> None:
-        """Which barrier it is: to the log, the link and whoever goes on from here."""
+        """Tell the log, the link and downstream tasks which barrier it is."""
         found = session.resolution
         if found.barrier_id is not None:
             show_page(context, self.barrier_conn_id, found.topology, barrier_page(found.barrier_id))

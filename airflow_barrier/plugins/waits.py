@@ -42,7 +42,7 @@ class AirflowWait(NamedTuple):
     holders: tuple[str, ...] = ()
 
     def told(self, readable: Collection[str]) -> Wait:
-        """To who may read these DAGs."""
+        """Return what those are told who may read these DAGs."""
         names = [dag for dag in self.holders if dag in readable]
         held = f", by DAG{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
         return Wait(self.outlook, self.summary + held)
@@ -98,7 +98,7 @@ class _Slots(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known of all that is asked. ``newest``: the last run of each DAG. ``tasks``: of each run those that are
+    """The facts about all that is asked. ``newest``: the last run of each DAG. ``tasks``: of each run those that are
     not done.
     """
 
@@ -171,7 +171,7 @@ class _Known(NamedTuple):
         return running or ([last] if self.runs.get(last) == DagRunState.QUEUED else [])
 
     def _no_run(self, dag: Any) -> AirflowWait:
-        """That the last one failed may be about another barrier, so that nobody is called for it."""
+        """Say that there is no run. That the last one failed may be about another barrier: nobody is called for it."""
         last = (dag.dag_id, self.newest.get(dag.dag_id, ""))
         failed = f", the last one failed{self._where(last)}" if self.runs.get(last) == DagRunState.FAILED else ""
         due = dag.next_dagrun_create_after
@@ -192,7 +192,7 @@ class _Known(NamedTuple):
         return next(filter(None, (*mine, *others)), None)
 
     def _where(self, run: tuple[str, str]) -> str:
-        """At which tasks it failed."""
+        """Name the tasks at which it failed."""
         failed = [task.task_id for task in self.tasks.get(run, ()) if task.state == TaskInstanceState.FAILED]
         return f" at {', '.join(failed)}" if failed else ""
 
@@ -228,7 +228,7 @@ class _Known(NamedTuple):
 
 
 def _tasks(session: Session, runs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[_Task]]:
-    """Of each run the tasks that are not done."""
+    """Map each run to its tasks that are not done."""
     here = (TaskInstance.dag_id, TaskInstance.run_id)
     of_task = (TaskInstance.task_id, TaskInstance.state, TaskInstance.pool)
     rows = session.execute(

@@ -123,7 +123,7 @@ class BarrierSensor(BaseSensorOperator):
 
     @contextmanager
     def _failing_as_if_it_poked(self, context: Context) -> Iterator[None]:
-        """What ``soft_fail``, ``never_fail`` and ``silent_fail`` mean: Airflow asks for them around its own pokes, and
+        """Honour ``soft_fail``, ``never_fail`` and ``silent_fail``: Airflow asks for them around its own pokes, and
         around a resumed task only for some errors.
         """
         try:

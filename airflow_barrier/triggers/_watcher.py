@@ -25,7 +25,7 @@ _UNANSWERED = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look at the topology says to one who waits: an event's payload, or in words what is still missing.
+    """A look's answer to one who waits: an event's payload, or in words what is still missing.
 
     ``barrier_id``: the barrier of one condition, once it is open.
     """
@@ -53,7 +53,7 @@ class _Waiter:
     news: asyncio.Queue[Outcome | Exception] = field(default_factory=asyncio.Queue)
 
     def tell(self, news: Outcome | Exception) -> None:
-        """What is missing is told once per change, not once per look."""
+        """Tell what is missing once per change, not once per look."""
         if isinstance(news, Outcome) and news.event is None:
             if news.waits_for == self.said:
                 return
@@ -166,7 +166,7 @@ class Watcher:
                 waiter.tell(Outcome(None, f"an answer from the MetaService: {what}"))
 
     async def _pause(self, pace: Pace) -> None:
-        """Until the next tick; less long if somebody comes meanwhile, unless there is no answer just now."""
+        """Wait for the next tick; less long if somebody comes meanwhile, unless there is no answer just now."""
         if not self._waiters:
             return
         if pace.is_slow:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """What this call gave up; nothing if it was aborted before."""
+    """The barriers that this call gave up; none if it was aborted before."""
 
     topology: str
     barrier_id: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adoption:
-    """What taking part changes, and the tables of which this call set properties."""
+    """The changes of taking part, and the tables of which this call set properties."""
 
     plan: AdoptionPlan
     can_be_done: bool

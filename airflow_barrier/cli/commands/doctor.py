@@ -19,7 +19,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red", "skipped": "cyan"}
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found, in the order in which it was looked at."""
+    """The findings, in the order of the checks."""
 
     healthy: bool
     findings: tuple[Finding, ...]

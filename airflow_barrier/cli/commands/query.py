@@ -101,7 +101,7 @@ def _read(options: argparse.Namespace, sql: str, take: Callable[[DuckDBPyRelatio
 
 
 def _by_duckdb(options: argparse.Namespace, sql: str, layout: str) -> None:
-    """In DuckDB's own notation, however many rows they are."""
+    """Show the rows in DuckDB's own notation, however many they are."""
     with TemporaryDirectory(prefix="airflow-barrier-") as folder:
         file = options.output or Path(folder) / "rows"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was decided, and what ``--commit`` came to: the barrier, or why not yet; None without it."""
+    """The decision, and what ``--commit`` came to: the barrier, or why not yet; None without it."""
 
     resolved: Resolved
     committed: Committed | NotYet | None

@@ -54,7 +54,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, meta: MetaService) -> None:
-    """With all sinks of the topology."""
+    """Answer with all sinks of the topology."""
     from airflow_barrier.coordinator.status import sink_statuses
 
     def told(found: Sequence[SinkStatus]) -> models.Sinks:

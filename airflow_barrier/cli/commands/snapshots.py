@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What to read of one table. ``snapshot_id`` is None for a table without rows.
+    """The snapshot to read of one table. ``snapshot_id`` is None for a table without rows.
 
     ``tag`` names the same for any engine; None if no barrier has published it.
     """
@@ -35,7 +35,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """What a reader gets; ``barrier_id``, ``revision`` and ``timestamp`` are None at read uncommitted."""
+    """A reader's snapshots; ``barrier_id``, ``revision`` and ``timestamp`` are None at read uncommitted."""
 
     topology: str
     level: Level

@@ -121,7 +121,7 @@ def _show_revision(one: Revision, console: Console) -> None:
 
 
 def _show_barrier(one: BarrierStatus, open_now: Collection[int | None], console: Console) -> None:
-    """How far it is, and what its jobs do that are not done; if many of them wait for others, how many they are."""
+    """Show how far a barrier is, and what its jobs do that are not done; if many wait for others, how many they are."""
     barrier = one.barrier
     staged = f"{len(one.tables) - len(one.pending)} of {len(one.tables)} tables staged"
     said = f"barrier {barrier.barrier_id} of {moment(barrier.timestamp)} UTC is {barrier.state.value}, {staged}"

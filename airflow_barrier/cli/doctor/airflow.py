@@ -42,7 +42,7 @@ def _version(name: str) -> str | None:
 
 
 def components(case: Case) -> Iterator[Finding]:
-    """By Airflow's database, as `airflow jobs check`; deferred tasks go on in the triggerer, and only there."""
+    """Ask Airflow's database, as `airflow jobs check` does; deferred tasks go on in the triggerer, and only there."""
     from airflow.api.common.airflow_health import get_airflow_health
 
     from airflow_barrier.hooks.deferral import api_server

@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass
 class Case:
-    """What is examined, and what checks have found for those after them."""
+    """The subject of an examination, and what checks have found for those after them."""
 
     conn_id: str
     spark_conn_ids: Sequence[str]
@@ -102,7 +102,7 @@ def _findings(case: Case, check: Check) -> Iterator[Finding]:
 
 
 def _bounded(case: Case, check: Check, seconds: float) -> Iterator[Finding]:
-    """In a thread, which is left alone when its time is over: what it waits for may have no end."""
+    """Run a check in a thread, which is left alone when its time is over: what it waits for may have no end."""
     found: queue.Queue[Finding | None] = queue.Queue()
 
     def look() -> None:

@@ -34,7 +34,7 @@ def connection(case: Case) -> Iterator[Finding]:
 
 
 def _write_fault(folder: Path) -> str | None:
-    """In words, why nothing can be written there; of a folder that is not there yet, why it cannot be made."""
+    """Return in words why nothing can be written there; of a folder that is not there yet, why it cannot be made."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     try:
         with TemporaryFile(dir=there):

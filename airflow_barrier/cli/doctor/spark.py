@@ -152,7 +152,7 @@ def _catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]
 
 
 def _same_catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
-    """By a table where there is one: both have to find its metadata in the same place."""
+    """Compare by a table where there is one: both have to find its metadata in the same place."""
     from contextlib import closing
 
     from airflow_barrier.coordinator.deployment import tables_of
@@ -225,7 +225,7 @@ def _guard(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
 
 
 def _packages(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
-    """Of the DAGs' sources."""
+    """Look for the packages of the DAGs' sources."""
     from airflow_barrier.sources import source_of
     from airflow_barrier.sources.port import Packaged
     from airflow_barrier.sources.spark_packages import look_for_package
@@ -293,7 +293,7 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Without options and user: a password may stand in either."""
+    """Return the address without options and user: a password may stand in either."""
     return re.sub(r"//[^/@]*@", "//", re.split(r"[?;]", url)[0])
 
 

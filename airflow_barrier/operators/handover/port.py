@@ -12,8 +12,8 @@ _TOKENS = uuid.UUID("b6d8b7c4-52d2-5f6e-9a37-4f0f7c1f2d51")
 
 @dataclass(frozen=True)
 class Handing:
-    """What the driver of one attempt has to be told: ``conf``, the path of the guard's jar on this machine, and the
-    attempt's branch, of which there is one in the world."""
+    """The things that the driver of one attempt has to be told: ``conf``, the path of the guard's jar on this machine,
+    and the attempt's branch, of which there is one in the world."""
 
     conf: Mapping[str, str]
     guard: str
@@ -21,12 +21,12 @@ class Handing:
 
     @property
     def token(self) -> str:
-        """For services that run the same request once: equal only within one attempt."""
+        """A token for services that run the same request once: equal only within one attempt."""
         return str(uuid.uuid5(_TOKENS, self.conf.get("spark.airflow_barrier.spec.digest", self.branch)))
 
 
 class Adapter(Protocol):
-    """How to hand an attempt to the operators of one class: a module with these functions.
+    """A module whose functions hand an attempt to the operators of one class.
 
     That of an operator of your own is registered by an entry point of your distribution: in its `pyproject.toml`
 

@@ -55,7 +55,7 @@ class ToCreate:
 
 @dataclass(frozen=True)
 class Ran:
-    """How far a revision is. ``missing``: what it lacks before it can be published, a phrase each."""
+    """The progress of a revision. ``missing``: what it lacks before it can be published, a phrase each."""
 
     revision: Revision
     backfills: tuple[ToCreate, ...]
