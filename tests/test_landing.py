@@ -190,15 +190,17 @@ def change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, places: dict[str, li
 
 
 def test_a_landing_changes_what_its_commits_edit_move_or_delete(tmp_path: Path) -> None:
-    """... and what is not committed yet; of the package, it says which lines."""
+    """... and what is not committed yet; of the package, it says which lines, without those of docstrings."""
     package, docs = tmp_path / "airflow_barrier" / "sinks", tmp_path / "docs"
     for folder in (package, docs):
         folder.mkdir(parents=True)
     for name in ("edited.py", "moved.py", "deleted.py", "left_alone.py"):
-        (package / name).write_text("".join(f"{name} {number}\n" for number in range(1, 31)))
+        (package / name).write_text("".join(f"line = '{name} {number}'\n" for number in range(1, 31)))
+    (package / "told.py").write_text('"""Before."""\nline = 1\n')
     (docs / "page.md").write_text("before\n")
     commit(tmp_path, hours_ago=5)
-    (package / "edited.py").write_text((package / "edited.py").read_text().replace(" 7\n", " seven\n"))
+    (package / "edited.py").write_text((package / "edited.py").read_text().replace(" 7'", " seven'"))
+    (package / "told.py").write_text('"""What is told\nis no code."""\nline = 1\n')
     (package / "moved.py").rename(package / "new_name.py")
     (package / "deleted.py").unlink()
     commit(tmp_path, hours_ago=0)

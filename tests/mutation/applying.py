@@ -25,7 +25,8 @@ def apply(path: str, line: int, label: str) -> None:
     file = PACKAGE / path
     source = file.read_text()
     tree = mutant(source, line, label)
-    module = sys.modules.get(".".join(("airflow_barrier", *Path(path).with_suffix("").parts)))
+    name = ".".join(("airflow_barrier", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+    module = sys.modules.get(name)
     if module is None:
         _when_loaded(file, compile(tree, str(file), "exec"))
         return

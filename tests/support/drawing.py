@@ -18,6 +18,7 @@ near a changed one; of a module it plays all.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -256,7 +257,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def changes_in(checkout: Path) -> dict[str, list[tuple[int, int]]]:
     """Return the places that the landing, and what is not committed yet, changes, with the lines of the new files.
 
-    Lines are those of the package's files. A file that went, or got another name, is a place without lines.
+    Lines are those of the package's files. A file that went, or got another name, is a place without lines. Docstrings
+    do nothing: a file of which no more than that is edited is not changed.
     """
     before = int(_git(checkout, "show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
     base = _git(checkout, "rev-list", "-1", f"--before={before}", "HEAD")
@@ -264,14 +266,28 @@ def changes_in(checkout: Path) -> dict[str, list[tuple[int, int]]]:
         return {}
     names = _git(checkout, "diff", "--name-only", "--no-renames", base, "--", ":/").splitlines()
     changes: dict[str, list[tuple[int, int]]] = {_place_of(name): [] for name in names}
-    place = ""
+    place, said = "", frozenset[int]()
+    edited = set(_git(checkout, "diff", "--name-only", "--diff-filter=M", base, "--", f":/{_PACKAGE}*.py").splitlines())
     for line in _git(checkout, "diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
         if line.startswith("+++ "):
-            place = _place_of(line.removeprefix("+++ "))
+            name = line.removeprefix("+++ ")
+            place, said = _place_of(name), _docstring_lines(checkout / name)
         elif (hunk := _HUNK.match(line)) and place in changes:
             first, length = int(hunk["first"]), int(hunk["length"] or 1)
-            changes[place].append((first, first + max(length, 1) - 1))
-    return changes
+            last = first + max(length, 1) - 1
+            if not said.issuperset(range(first, last + 1)):
+                changes[place].append((first, last))
+    unchanged = {_place_of(name) for name in edited if not changes[_place_of(name)]}
+    return {place: lines for place, lines in changes.items() if place not in unchanged}
+
+
+def _docstring_lines(file: Path) -> frozenset[int]:
+    if file.suffix != ".py" or not file.exists():
+        return frozenset()
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, kinds)]
+    said = [node.body[0] for node in nodes if ast.get_docstring(node, clean=False) is not None]
+    return frozenset(line for each in said for line in range(each.lineno, (each.end_lineno or 0) + 1))
 
 
 def _place_of(name: str) -> str:
