@@ -115,7 +115,9 @@ def check_reach(host: str, *, tokens: bool, encrypted: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Of a name only `localhost` is taken for that: another one may mean something else tomorrow."""
+    """Return True for a loopback address, and of names only for `localhost`: others may mean something else
+    tomorrow.
+    """
     try:
         return ip_address(host).is_loopback
     except ValueError:
