@@ -413,7 +413,7 @@ class SinkDelay(Model):
 
 
 class Delay(Model):
-    """The delay until the barriers of a window (seconds) were readable, how it is now, and why. ``missed``: how often
+    """The lateness of a window's (seconds) barriers when readable, how it is now, and why. ``missed``: how often
     readers had something older than the objective. ``scheduled``: percentiles of the seconds until a run opened the
     barrier, which are not in the blame. ``looked_into``: of how many barriers, the newest, the blame is, besides the
     open one.

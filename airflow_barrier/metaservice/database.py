@@ -150,7 +150,7 @@ class Database:
             raise self._unavailable(error) from error
 
     def _was_committed(self, transaction_id: str) -> bool:
-        """Return what became of a transaction whose COMMIT was not answered; waits for a server that starts again."""
+        """Return whether a transaction whose COMMIT was not answered happened; waits for a server that starts again."""
 
         def ask() -> str:
             with self._begun(write=False) as connection:

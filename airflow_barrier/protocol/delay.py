@@ -166,7 +166,7 @@ class TableDelay:
 
 
 def critical_path(at: BarrierMoments, before: Before, now: datetime, table: str | None = None) -> tuple[Segment, ...]:
-    """Return who or what took the time since ``at.since`` until the barrier was readable, or until ``now``.
+    """Return the path of what took the time since ``at.since`` until the barrier was readable, or ``now``.
 
     ``table``: until this one was staged what held up *it*, from then on what held up the barrier. Empty for a
     timestamp that is later than the end.
@@ -227,9 +227,7 @@ _FULL_TIMES = 8
 
 
 def _opening(at: BarrierMoments, before: Before) -> list[Segment]:
-    """Return the path from timestamp to opened: as long as no more barriers could be open, that of the oldest of
-    them.
-    """
+    """Return the path from timestamp to opened: while no more barriers could be open, that of the oldest of them."""
     barrier = at.barrier
     path: list[Segment] = []
     for oldest in reversed(_oldest_open(at, before)):
@@ -272,7 +270,7 @@ def _since_opened(at: BarrierMoments, before: Before, until: datetime, table: st
 
 
 def _work(at: BarrierMoments, before: Before, until: datetime, table: str | None) -> list[Segment]:
-    """Return the path from opened to all tables staged: back from the last; ``table``: from this one as long as it
+    """Return the path from opened to all staged: back from the last one; ``table``: first from this as long as it
     goes.
     """
     if not at.staged:
