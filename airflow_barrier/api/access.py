@@ -30,7 +30,7 @@ BeforeRevision = Annotated[int | None, Query(ge=0, lt=2**31, description="Of tho
 
 
 class Outlook(Enum):
-    """What comes of something that does not begin, if nobody does anything."""
+    """The outcome of something that does not begin, if nobody does anything."""
 
     #: It begins by itself.
     PASSES = "passes"
@@ -45,7 +45,7 @@ class Outlook(Enum):
 
 
 class Wait(NamedTuple):
-    """Why something that is waited for does not begin: ``summary`` says it in a few words."""
+    """The reason why something that is waited for does not begin: ``summary`` says it in a few words."""
 
     outlook: Outlook
     summary: str
@@ -67,27 +67,27 @@ class Access(Protocol):
         ...
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
-        """Return which of these DAGs they may read."""
+        """Return those of these DAGs that they may read."""
         ...
 
     def editable(self, dag_ids: Iterable[str]) -> set[str]:
-        """Return which of these DAGs they may change, and so act for."""
+        """Return those of these DAGs that they may change, and so act for."""
         ...
 
     def waits(self, awaited: Collection[Awaited]) -> Mapping[Awaited, Wait]:
-        """Return why these do not begin, as far as the host knows. They are of DAGs that the caller may read, and what
-        is told names no others.
+        """Map these to why they do not begin, as far as the host knows. They are of DAGs that the caller may read, and
+        what is told names no others.
         """
         ...
 
     @property
     def actor(self) -> str:
-        """Who they are, for the audit: `jane (Airflow)`."""
+        """The caller's name for the audit: `jane (Airflow)`."""
         ...
 
     def deployment(self, name: str) -> Deployment:
-        """With its tables, which some actions need. Raises a :class:`BarrierError` as :meth:`meta_service`, or if the
-        tables cannot be reached.
+        """Return it with its tables, which some actions need. Raises a :class:`BarrierError` as :meth:`meta_service`,
+        or if the tables cannot be reached.
         """
         ...
 
@@ -97,7 +97,7 @@ class Access(Protocol):
 
 
 def access_in(request: Request) -> Access:
-    """Whoever asks: a dependency of routes."""
+    """Return whoever asks: a dependency of routes."""
     return cast("Access", request.state.access)
 
 

@@ -209,7 +209,7 @@ def _require(sight: Sight, versions: Collection[int], revision: Revision | None 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Who may edit all of it is told why something cannot be done."""
+    """Tell who may edit all of it why something cannot be done."""
     try:
         yield
     except _UNKNOWN as error:

@@ -40,8 +40,8 @@ def seen_tables(sight: Sight, barrier: Barrier, topology: Topology) -> dict[str,
 
 @dataclass(frozen=True)
 class States:
-    """Where tables and jobs are, all as of one moment: by barrier and table, or by barrier and job. ``expected``: the
-    jobs that are waited for and not late. ``waits``: why they do not begin, as far as the caller may know.
+    """The states of tables and jobs, all as of one moment: by barrier and table, or by barrier and job. ``expected``:
+    the jobs that are waited for and not late. ``waits``: why they do not begin, as far as the caller may know.
     """
 
     barriers: Sequence[Barrier]
@@ -52,7 +52,7 @@ class States:
     waits: Mapping[Awaited, Wait] = field(default_factory=dict)
 
     def explained(self, sight: Sight) -> States:
-        """With ``waits``, which are not asked for in a transaction."""
+        """Add ``waits``, which are not asked for in a transaction."""
         return replace(self, waits=sight.waits_of((*self.late.values(), *self.expected.values())))
 
 
@@ -82,7 +82,7 @@ def states_of(
 def states_at(
     rows: Overviews, topology: str, barrier_id: int, tables: Iterable[TableAt], attempts: Iterable[AttemptRow]
 ) -> States:
-    """Of one barrier, of which all ``tables`` and ``attempts``, oldest first, have been read."""
+    """Return one barrier's states, from all its ``tables`` and ``attempts``, oldest first."""
     (barrier,) = rows.at(topology, [barrier_id])
     undone = barrier.state in _UNDONE
     newest: dict[tuple[int, str], Newest] = {}
@@ -128,7 +128,7 @@ class Cell:
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is in its state, if there is something to say of that."""
+        """The time when its state began, if there is something to say of that."""
         if self.state is CellState.LATE and self.late is not None:
             return self.late.since
         if self.state is CellState.BLOCKED or self.newest is None:
@@ -159,7 +159,7 @@ def cell_of(sight: Sight, states: States, barrier: Barrier, table: str, job: Job
 
 
 def summary_of(sight: Sight, cell: Cell, tables: Collection[str], *, whole: bool) -> str:
-    """Return what there is to say of a cell, in a few words; ``whole``: whether all DAGs of its barrier are seen."""
+    """Describe a cell in a few words; ``whole``: whether all DAGs of its barrier are seen."""
     if cell.state is CellState.BLOCKED:
         reason = cell.barrier.reason if whole else None
         return reason or "somebody else changed a table of the barrier"

@@ -24,7 +24,7 @@ Seen = Callable[[str], bool]
 
 
 def everything(name: str) -> bool:
-    """For callers that may know of all jobs and DAGs."""
+    """Return True, for callers that may know of all jobs and DAGs."""
     return True
 
 
@@ -122,6 +122,6 @@ def of_barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDelay:
 
 
 def _seen(sight: Sight, dags: Iterable[str]) -> tuple[Seen, Seen]:
-    """Return which jobs, and which of ``dags``, the caller may know of."""
+    """Return tests for the jobs, and ``dags``, that the caller may know of."""
     sight.ask(dags)  # whose jobs may have left, or are none
     return {job.name for job in sight.jobs()}.__contains__, sight.sees

@@ -64,7 +64,7 @@ class Watch:
         return False
 
     async def moved(self, seconds: float) -> None:
-        """Until there may be something new, or so many seconds have passed."""
+        """Wait until there may be something new, or so many seconds have passed."""
         try:
             await asyncio.wait_for(self._moved.wait(), max(seconds, 0))
         except asyncio.TimeoutError:
@@ -97,7 +97,7 @@ class Watch:
 
 
 class Watches:
-    """By deployment."""
+    """Watches by deployment."""
 
     def __init__(self) -> None:
         self._watches: dict[str, Watch] = {}
@@ -138,7 +138,7 @@ async def events(request: Request, deployment: str) -> StreamingResponse:
 
 
 class Rights:
-    """Which topologies a listener sees. ``look`` blocks."""
+    """The topologies that a listener sees. ``look`` blocks."""
 
     def __init__(self, access: Access, deployment: str) -> None:
         self._access, self._deployment = access, deployment

@@ -90,7 +90,7 @@ def grid(
 
 
 class _Place(NamedTuple):
-    """By what rows are in order."""
+    """The sort key of rows."""
 
     dag: str
     table: str

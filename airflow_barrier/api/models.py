@@ -25,7 +25,7 @@ class Model(BaseModel):
 
 
 class Problem(Model):
-    """Why there is no answer, as far as that is told."""
+    """The reason why there is no answer, as far as that is told."""
 
     detail: str
 
@@ -44,7 +44,7 @@ class Deployments(Model):
 
 
 class Act(str, Enum):
-    """What can be done; the last part of the address that does it."""
+    """The name of an action; the last part of the address that does it."""
 
     ABORT = "abort"
     COMMIT = "commit"
@@ -54,7 +54,7 @@ class Act(str, Enum):
 
 
 class Action(Model):
-    """What the caller may do now. ``label`` names it, ``says`` what will happen then."""
+    """An action that the caller may do now. ``label`` names it, ``says`` what will happen then."""
 
     action: Act
     label: str
@@ -218,7 +218,7 @@ class GridRow(Model):
 
 
 class Note(Model):
-    """What there is to say of a cell beside its state. ``tries``: how many attempts there were."""
+    """A remark on a cell beside its state. ``tries``: how many attempts there were."""
 
     table: str
     barrier_id: int
@@ -349,9 +349,9 @@ class Delivered(Model):
 
 
 class BarrierDelay(Model):
-    """``since``: its timestamp, or that of the oldest epoch that it took along from barriers that were aborted.
-    ``until``: when it was readable, or now. ``critical_path``: without gaps, from ``since`` to ``until``. ``jobs``:
-    what each did since the barrier was opened. ``deliveries``: what sinks have got.
+    """A barrier's delay. ``since``: its timestamp, or that of the oldest epoch that it took along from aborted
+    barriers. ``until``: when it was readable, or now. ``critical_path``: without gaps, from ``since`` to ``until``.
+    ``jobs``: what each did since the barrier was opened. ``deliveries``: what sinks have got.
     """
 
     barrier_id: int
@@ -413,9 +413,10 @@ class SinkDelay(Model):
 
 
 class Delay(Model):
-    """How late the barriers of a window (seconds) were readable, how it is now, and why. ``missed``: how often readers
-    had something older than the objective. ``scheduled``: percentiles of the seconds until a run opened the barrier,
-    which are not in the blame. ``looked_into``: of how many barriers, the newest, the blame is, besides the open one.
+    """The lateness of a window's (seconds) barriers when readable, how it is now, and why. ``missed``: how often
+    readers had something older than the objective. ``scheduled``: percentiles of the seconds until a run opened the
+    barrier, which are not in the blame. ``looked_into``: of how many barriers, the newest, the blame is, besides the
+    open one.
     """
 
     topology: str
@@ -434,8 +435,8 @@ class Delay(Model):
 
 
 class Lag(Model):
-    """``behind``: how much of it no barrier has read. ``unknown``: why that cannot be told. ``note``: what of it nobody
-    reads, or is not known.
+    """A source's lag. ``behind``: how much of it no barrier has read. ``unknown``: why that cannot be told. ``note``:
+    what of it nobody reads, or is not known.
     """
 
     source: str
@@ -575,7 +576,7 @@ class RunRevision(Model):
 
 
 class Run(Model):
-    """What a run is about; of each topology the newest first."""
+    """The subjects of a run; of each topology the newest first."""
 
     barriers: list[RunBarrier]
     revisions: list[RunRevision]

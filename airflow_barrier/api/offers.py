@@ -21,7 +21,7 @@ _TO_PUBLISH = frozenset({BarrierState.PRECOMMIT, BarrierState.COMMITTING})
 
 @dataclass(frozen=True)
 class Reach:
-    """What an action at a barrier can reach: the barriers in flight, oldest first, and the revision under way.
+    """The reach of an action at a barrier: the barriers in flight, oldest first, and the revision under way.
 
     ``versions``: of the topology, as of all of these and of the barrier itself.
     """
@@ -97,14 +97,14 @@ def of_revision(sight: Sight, revision: Revision, versions: Collection[int]) -> 
 
 
 def of_leases(sight: Sight, leases: Sequence[Lease]) -> dict[int, list[Action]]:
-    """By the number of the lease."""
+    """Map each lease's number to its actions."""
     versions = versions_of(sight, leases)
     editable = {each for each in set(versions.values()) if sight.edits_all(each)}
     return {each.lease_id: [_release(each)] if versions[each.lease_id] in editable else [] for each in leases}
 
 
 def versions_of(sight: Sight, leases: Sequence[Lease]) -> dict[int, frozenset[int]]:
-    """By the number of the lease: those of the topology, as of the first and the last barrier that it holds."""
+    """Map each lease's number to the topology's versions as of the first and the last barrier that it holds."""
     ends = {number for each in leases for number in (each.barrier_id, each.through_id)}
     found = {each.barrier_id: each.topology_version for each in sight.meta.overviews.at(sight.name, ends)}
     return {each.lease_id: frozenset({found[each.barrier_id], found[each.through_id]}) for each in leases}
@@ -120,7 +120,7 @@ def _release(lease: Lease) -> Action:
 
 
 def choice(barrier: Barrier, table: InTheWay, decision: Decision) -> models.Choice:
-    """Return what becomes of whose rows."""
+    """Describe what becomes of whose rows."""
     name = table.table
     if table.finding is None:
         says = f"Nothing is in the way any more: what {barrier} staged is published by its next commit."

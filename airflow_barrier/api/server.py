@@ -115,7 +115,7 @@ def check_reach(host: str, *, tokens: bool, encrypted: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Of a name only `localhost` is taken for that: another one may mean something else tomorrow."""
+    """Return True for a loopback address or `localhost`: another name may mean something else tomorrow."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

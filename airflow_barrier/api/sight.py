@@ -85,7 +85,7 @@ class Sight:
         return dag in self._readable
 
     def hidden(self, dags: Iterable[str]) -> int:
-        """Of how many DAGs nothing is told."""
+        """Return how many DAGs nothing is told of."""
         return len(set(dags) - self._readable)
 
     def jobs(self, topology: Topology | None = None) -> list[Job]:
@@ -94,11 +94,11 @@ class Sight:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Return those of the jobs that are seen now."""
+        """The tables of the jobs that are seen now."""
         return frozenset(table for job in self.jobs() for table in job.outlets)
 
     def summary(self, attempt: AttemptRow | None, job: Job, tables: Collection[str], *, member: bool) -> str:
-        """Return what a job does, in a few words, which name none but these ``tables``."""
+        """Describe a job's work in a few words, which name none but these ``tables``."""
         if attempt is None or attempt.state is not AttemptState.REQUESTED:
             told = None if attempt is None else attempt._replace(reason=self.reason(attempt))
             return summary_of(told, job.owner, member=member)
@@ -106,17 +106,17 @@ class Sight:
         return f"waits for {', '.join(waits)}" if waits else "requested"
 
     def waits(self, attempt: AttemptRow, tables: Collection[str]) -> list[str]:
-        """Return what an attempt waits for still; of what is none of ``tables`` only that there is something."""
+        """Return an attempt's unmet needs; of those that are none of ``tables`` only that there are some."""
         needs = attempt.waited_for if attempt.state is AttemptState.REQUESTED else ()
         told = [str(need) for need in needs if need.table in tables]
         return told if len(told) == len(needs) else [*told, _OTHERS]
 
     def waits_of(self, held_up: Iterable[Late]) -> Mapping[Awaited, Wait]:
-        """Return why what of these is seen does not begin. What asks is not in a transaction."""
+        """Map those of these that are seen to why they do not begin. What asks is not in a transaction."""
         return waits_of(self._access, held_up, self._readable)
 
     def reason(self, attempt: AttemptRow) -> str | None:
-        """Return why an attempt ended. That another job was staged anew is told to who may read all."""
+        """Return the reason why an attempt ended. That another job was staged anew is told to who may read all."""
         own = attempt.state not in (AttemptState.FENCED, AttemptState.VOIDED)
         return attempt.reason if own or self.sees_all(self._asked) else None
 
@@ -134,7 +134,7 @@ def known_topologies(meta: MetaService) -> list[Known]:
 
 
 def seen(access: Access, known: Iterable[Known]) -> dict[str, Mapping[str, int]]:
-    """Of the topologies that the caller sees anything of: their DAGs that may be read, and how many tables these
+    """Map each topology that the caller sees anything of to its DAGs that may be read, and how many tables these
     write.
     """
     known = list(known)
@@ -156,7 +156,7 @@ def sight(
 
 
 def sight_of(access: Access, meta: MetaService, topology: str) -> Sight:
-    """Return what of ``topology`` is seen, if anything. Raises UnknownTopologyError."""
+    """Return the caller's sight of ``topology``. Raises UnknownTopologyError."""
 
     def look(rows: Overviews) -> tuple[Topology, int]:
         version = rows.version(topology)

@@ -32,7 +32,7 @@ def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierS
 
 
 def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
-    """Return what is no job's doing, and the jobs of ``dags``."""
+    """Return the late ones that are no job's doing, or jobs of ``dags``."""
     return [
         models.Late(
             barrier_id=late.barrier_id,

@@ -22,7 +22,7 @@ _LINE = re.compile(r"(?P<name>[^:\s]+):(?P<digest>[0-9a-f]{64})(?::(?P<dags>[^:\
 
 @dataclass(frozen=True)
 class Bearer:
-    """Who has a token. ``dags``: which DAGs they may read; None: all."""
+    """The holder of a token. ``dags``: which DAGs they may read; None: all."""
 
     name: str
     dags: frozenset[str] | None
@@ -48,7 +48,7 @@ class Tokens:
         self._bearers = _read(path)
 
     def bearer(self, token: str) -> Bearer | None:
-        """Whose token it is. Takes as long for each that is nobody's."""
+        """Return the token's holder. Takes as long for each that is nobody's."""
         self._follow()
         digest, found = _digest(token), None
         for known, bearer in self._bearers:

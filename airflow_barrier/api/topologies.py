@@ -90,7 +90,7 @@ def topologies(
 
 
 def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
-    """For who may read everything: also those that have no jobs any more."""
+    """Return all topologies, also those without jobs by now: for who may read everything."""
     known = meta.overviews.known()
     told = {each.name: each.dags for each in known}
     sinks = meta.overviews.failing_sinks(list(told))
@@ -164,7 +164,7 @@ class _Glance(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return where it stands in the list: the worst first, of those the one whose readers have the oldest."""
+        """Its place in the list: the worst first, of those the one whose readers have the oldest."""
         readable = self.standing.readable
         since = "" if readable is None else readable.timestamp.isoformat()
         return f"{WORST_FIRST.index(self.health)} {since} {self.known.name}"
@@ -185,9 +185,9 @@ def _glances(
     found: Mapping[str, Standing],
     waits: Mapping[Awaited, Wait],
 ) -> list[_Glance]:
-    """In the order of the list. All of them have to be looked at for that; how they stand is remembered. ``told``: of
-    each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each. ``waits``: of
-    these DAGs.
+    """Return glances in the order of the list. That takes a look at all of them; how they stand is remembered.
+    ``told``: of each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each.
+    ``waits``: of these DAGs.
     """
     glances = []
     for each in known:

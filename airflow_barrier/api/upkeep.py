@@ -186,7 +186,7 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
 
 
 def _revision(sight: Sight, revision: Revision, waiting: Sequence[Job]) -> models.Revision:
-    """Of a job that has left nobody knows any more whose it was: all is told to nobody."""
+    """Return a revision as it is seen. The DAG of a job that has left is unknown: all is told to nobody."""
     seen = [job for job in (*sight.topology.jobs, *waiting) if sight.sees(job.owner)]
     jobs, tables = {job.name for job in seen}, {table for job in seen for table in job.outlets}
     whole = jobs.issuperset(revision.jobs)

@@ -28,8 +28,8 @@ def explained(standing: Standing, waits: Mapping[Awaited, Wait]) -> list[Late]:
 def again_at(
     failed: Iterable[models.Failed], late: Iterable[Late], waits: Mapping[Awaited, Wait]
 ) -> list[datetime | None]:
-    """Return when each that has failed is tried again. None: it is not, as a job that does not begin since a task has
-    failed for good.
+    """Return the time of the next try of each that has failed. None: there is none, as for a job that does not begin
+    since a task has failed for good.
     """
     outlooks = [wait.outlook for each in late if (wait := wait_of(each, waits))]
     return [*(each.again_at for each in failed), *(None for each in outlooks if each is Outlook.FAILED)]

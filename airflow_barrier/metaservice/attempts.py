@@ -65,7 +65,7 @@ _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks for an attempt of which job. A retry asks with the same ``generation``, a clear with another.
+    """A request for an attempt of a job. A retry has the same ``generation``, a clear another.
 
     ``owner``: the DAG that asks; None: a caller that is none, such as a person's command.
     """
@@ -127,7 +127,7 @@ class Attempts(Group):
 
     @changes
     def lead(self, connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
-        """For a task of another run: a new attempt at a barrier, unless somebody has begun it.
+        """Insert an attempt for a task of another run at a barrier, unless somebody has begun it.
 
         Fences an attempt that was only waiting, and takes over its generation (else: ``generation``), so that the
         waiting task adopts the result. ``after_end``: leaves an attempt that waits alone, and takes a barrier where
@@ -151,7 +151,7 @@ class Attempts(Group):
 
     @reads
     def needs(self, connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
-        """Return what a REQUESTED attempt lacks before it can be started; empty for any other."""
+        """Return the unmet needs of a REQUESTED attempt; empty for any other."""
         return _needs_of(connection, attempt)
 
     def start(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
@@ -320,7 +320,7 @@ def _current_attempt(
 
 
 def _why_fenced(before: Attempt, request: Request) -> str:
-    """Return why an attempt that was under way counts no more: what is shown beside it."""
+    """Return the reason shown beside an attempt that was under way and counts no more."""
     if before.request_key != request.request_key:
         return f"superseded by task {request.request_key}"
     if before.generation != request.generation:
@@ -390,14 +390,14 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
 
 
 def _still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
-    """Return what the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
+    """Return the needs the attempt waits for, if none is new: then a poll need not write. Empty: look closer."""
     attempt = load_attempt(connection, attempt_id)
     needs = _needs_of(connection, attempt)
     return needs if set(needs) <= set(attempt.waited_for) else ()
 
 
 def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
-    """Return what a REQUESTED attempt lacks."""
+    """Return the unmet needs of a REQUESTED attempt."""
     if attempt.state is not AttemptState.REQUESTED:
         return ()
     return _needs(attempt, *_surroundings(connection, attempt))

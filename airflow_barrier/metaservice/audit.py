@@ -24,7 +24,7 @@ _OUT_OF_ORDER = timedelta(minutes=1)
 
 
 class Audit(Group):
-    """What happened, and what there is, as rows."""
+    """The history of changes, and the present state, as rows."""
 
     @reads
     def newest(

@@ -60,7 +60,7 @@ _BASELINE_TIME = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Opening:
-    """What a barrier is opened with: all of it was found out before, in a look that may be stale by now.
+    """The input to opening a barrier: all of it was found out before, in a look that may be stale by now.
 
     ``timestamp`` is aware. ``topology_version`` and ``predecessor``, the head (0 before the first open), are those that
     the rest was found with; ``baseline`` is the `main` snapshot of each of :meth:`Barriers.unjoined`, ``starts`` says
@@ -277,7 +277,7 @@ class Barriers(Group):
 
     @reads
     def stands(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Standing:
-        """Return where each table of a barrier stands; ``line``: in revision ``line``. For those who wait: two
+        """Return the state of each table of a barrier; ``line``: in revision ``line``. For those who wait: two
         queries.
         """
         barrier = load_barrier(connection, topology, barrier_id, line)

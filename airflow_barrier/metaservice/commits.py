@@ -59,7 +59,7 @@ class Settled:
 
 
 class Publishing(Group):
-    """From PRECOMMIT to COMMIT, and what the world outside was told."""
+    """The way from PRECOMMIT to COMMIT, and what the world outside was told."""
 
     @changes
     def begin(
@@ -228,7 +228,7 @@ class Publishing(Group):
 
     @reads
     def unannounced(self, connection: Connection, topology: str, barrier_id: int) -> dict[int, str]:
-        """Of the hundred barriers before ``barrier_id`` those that were committed and not announced, and by whom."""
+        """Map each barrier committed but not announced, of the hundred before ``barrier_id``, to who committed it."""
         table = schema.audit
         rows = connection.execute(
             select(table.c.barrier_id, table.c.event, table.c.actor).where(

@@ -181,7 +181,7 @@ def _items(connection: Connection, topology: str, barrier_id: int, line: int, so
 
 
 def _uses(connection: Connection, topology: str, source: str, items: Sequence[str]) -> list[Row[Any]]:
-    """Return where ``items`` are used."""
+    """Return the rows of cuts that use ``items``."""
     cut_item, revision = schema.cut_item, under_way(connection, topology)
     lines = [
         STANDING,
@@ -298,9 +298,7 @@ def check_begins(connection: Connection, predecessor: Barrier, following: Sequen
 
 
 def _moved(following: Cut, before: Cut) -> list[str]:
-    """Return what ``following`` begins at (its start repeats it, under the same keys) and ``before`` no longer ends
-    at.
-    """
+    """Return the keys that ``following`` begins at (its start repeats them) and ``before`` no longer ends at."""
     begins = following.start or {}
     return sorted(key for key in begins.keys() & before.end.keys() if begins[key] != before.end[key])
 

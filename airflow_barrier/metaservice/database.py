@@ -79,7 +79,7 @@ class Database:
 
     @cached_property
     def url(self) -> str:
-        """Return where it is, without password and options."""
+        """The database's URL, without password and options."""
         url = self._url
         return URL.create(url.drivername, url.username, None, url.host, url.port, url.database).render_as_string()
 
@@ -125,7 +125,7 @@ class Database:
 
     @contextmanager
     def _begun(self, write: bool) -> Iterator[Connection]:
-        """As :meth:`transaction`, on a schema of any version."""
+        """Begin a :meth:`transaction` on a schema of any version."""
         transaction_id = None
         deciding = False
         try:
@@ -150,7 +150,7 @@ class Database:
             raise self._unavailable(error) from error
 
     def _was_committed(self, transaction_id: str) -> bool:
-        """Return what became of a transaction whose COMMIT was not answered; waits for a server that starts again."""
+        """Return whether a transaction whose COMMIT was not answered happened; waits for a server that starts again."""
 
         def ask() -> str:
             with self._begun(write=False) as connection:

@@ -116,7 +116,7 @@ class Deliveries(Group):
 
     @reads
     def lags(self, connection: Connection, topology: str) -> dict[str, tuple[int, datetime | None]]:
-        """Of each sink how many committed barriers it lacks, and when the oldest of them was committed (UTC)."""
+        """Map each sink to its number of missing committed barriers, and when the oldest was committed (UTC)."""
         rows = connection.execute(_LAGS, {"topology": topology})
         return {row.sink: (row.lag_barriers, row.lag_since) for row in rows}
 
@@ -269,7 +269,7 @@ class Deliveries(Group):
 
     @reads
     def history(self, connection: Connection, topology: str, name: str, limit: int = 100) -> list[DeliveryRecord]:
-        """Return what was delivered last, newest first; what there is of barriers that are not trimmed yet."""
+        """Return the last deliveries, newest first, of barriers that are not trimmed yet."""
         _load(connection, topology, name)
         newest_first = (_DELIVERY.delivered_at.desc(), _DELIVERY.barrier_id.desc(), _DELIVERY.revision.desc())
         query = select(schema.delivery).where(_of(topology, name)).order_by(*newest_first).limit(limit)
@@ -277,7 +277,7 @@ class Deliveries(Group):
 
     @reads
     def took(self, connection: Connection, topology: str, name: str, until: datetime, limit: int = 20) -> list[float]:
-        """Of what was delivered last until then, how many seconds after its COMMIT that was, newest first."""
+        """Return how many seconds after its COMMIT each of the last deliveries until then was, newest first."""
         delivered = schema.barrier.alias("delivered")
         at = and_(
             delivered.c.topology == _DELIVERY.topology,
@@ -310,7 +310,7 @@ class Deliveries(Group):
     def decide(
         self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
     ) -> SinkRecord:
-        """Return what the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
+        """Set what the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, remedy=remedy.value)

@@ -195,7 +195,7 @@ def _move(
 
 
 def end(connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
-    """As :func:`expired`, for a caller that has locked the topology."""
+    """Do as :func:`expired`, for a caller that has locked the topology."""
     ended: list[int] = []
     for some in chunks(sorted(set(barrier_ids))):
         here = (of_topology(schema.barrier, topology), _BARRIER.barrier_id.in_(some))
@@ -252,7 +252,7 @@ def _candidates(connection: Connection, topology: str, before: datetime, last: i
 def _newest_rows(
     barriers: Sequence[Barrier], tables: dict[int, set[str]], members: Collection[str]
 ) -> dict[int, set[str]]:
-    """Return which tables have their newest row at each of ``barriers``, or may have: ``members`` have a newer one."""
+    """Map ``barriers`` to the tables with their newest row there, or maybe: ``members`` have a newer one."""
     kept: dict[int, set[str]] = {}
     newer = set(members)
     for barrier in reversed(barriers):
@@ -287,7 +287,7 @@ def _trim_one(connection: Connection, barrier: Barrier, kept: set[str]) -> None:
 
 
 def _trim_aside(connection: Connection, topology: str, ids: Sequence[int]) -> None:
-    """What revisions of these barriers replaced, or staged and were cancelled."""
+    """Delete the rows that revisions of these barriers replaced, or staged and were cancelled."""
     revision = schema.revision.c
     numbers = connection.scalars(
         select(revision.revision).where(revision.topology == topology, revision.first_barrier <= max(ids))

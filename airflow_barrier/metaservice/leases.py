@@ -61,7 +61,7 @@ _DEAD_LOCKED = _DEAD.with_for_update(skip_locked=True)
 
 
 class Leases(Group):
-    """What readers hold."""
+    """The leases of readers."""
 
     @changes
     def renew(self, connection: Connection, lease_id: int, seconds: float) -> Lease:
@@ -125,8 +125,8 @@ class Leases(Group):
 
     @reads
     def holding_up(self, connection: Connection, topology: str) -> dict[int, int]:
-        """Of each lease how many barriers would have expired by now but for it, or for others; none: it is left out.
-        One that has ended is there until it is swept.
+        """Map each lease to how many barriers would have expired by now but for it, or for others; none: it is left
+        out. One that has ended is there until it is swept.
         """
         held_up = (schema.THINNED, _BARRIER.expiring_at.is_(None))
         rows = connection.execute(

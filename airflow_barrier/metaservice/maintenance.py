@@ -33,7 +33,7 @@ from airflow_barrier.protocol.topology import maintenance_topology
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What a maintenance barrier is opened with. ``tables``: those to be maintained (None: all). Its jobs are those of
+    """The input to opening a maintenance barrier. ``tables``: those to be maintained (None: all). Its jobs are those of
     the DAG of ``run``.
     """
 
@@ -100,7 +100,7 @@ class Maintenance(Group):
 
 
 def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:
-    """Return those that the newest barrier has and that have not left since."""
+    """Return the tables that the newest barrier has and that have not left since."""
     still = set(current_topology(connection, latest.topology).tables)
     rows = progress(connection, latest.topology, latest.barrier_id) if latest.barrier_id else {}
     return tuple(table for table in rows if table in still)

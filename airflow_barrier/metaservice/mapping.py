@@ -39,7 +39,7 @@ def to_record(kind: type[_R], row: Row[Any], /, **given: Any) -> _R:
 
 
 def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
-    """Return what a row has in the columns of some fields of a record of this ``kind``."""
+    """Map the columns of some fields of a record of this ``kind`` to a row's values."""
     return {
         column: _held(value if name is None else getattr(value, name))
         for field, value in values.items()
@@ -48,13 +48,13 @@ def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Any:
-    """What a column can hold; it has times of its own."""
+    """Return the value as a column can hold it; columns have times of their own."""
     return value if isinstance(value, datetime) else encode(value)
 
 
 @cache
 def _plan(kind: Any, given: frozenset[str]) -> tuple[Callable[[Row[Any]], Sequence[Any]], list[_Part]]:
-    """Return what gets a row's columns, and the parts of them that the record's fields are made of."""
+    """Return the getter of a row's columns, and the parts of them that the record's fields are made of."""
     columns: list[str] = []
     parts: list[_Part] = []
     for name, hint in get_type_hints(kind).items():
@@ -76,7 +76,7 @@ def _columns(kind: type, field: str, hint: Any) -> Iterator[tuple[str, str | Non
 
 
 def _reader(hint: Any) -> _Read | None:
-    """How a value of that type is made of what a column holds; None: it is that."""
+    """Return the function that makes a column's value one of that type; None: it is one already."""
     return None if hint in (datetime, datetime | None) else wire_form(hint).make
 
 

@@ -33,7 +33,7 @@ class Readable(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """What a sink of the DAG ``owner`` was delivered, and when the oldest barrier of that was committed."""
+    """A delivery to a sink of the DAG ``owner``, and when the oldest of its barriers was committed."""
 
     sink: str
     owner: str
@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
 
 
 class Moments(Group):
-    """When barriers of the line that stands were opened, staged and committed, and when attempts began and ended."""
+    """The moments of barriers of the line that stands (opened, staged, committed), and of attempts (begun, ended)."""
 
     @reads
     def committed(
@@ -74,22 +74,22 @@ class Moments(Group):
 
     @reads
     def delivered(self, connection: Connection, topology: str, since: datetime) -> list[Delivered]:
-        """Return what its sinks were delivered after ``since`` (UTC); not what a revision computed again, which was
-        committed long before.
+        """Return its sinks' deliveries after ``since`` (UTC); not what a revision computed again, which was committed
+        long before.
         """
         delivery = schema.delivery.c
         return _delivered(connection, topology, delivery.first_barrier, delivery.delivered_at > since)
 
     @reads
     def delivered_at(self, connection: Connection, topology: str, barrier_id: int) -> list[Delivered]:
-        """Return what its sinks were delivered of a barrier, as it was first."""
+        """Return its sinks' deliveries of a barrier, as it was first."""
         delivery = schema.delivery.c
         here = literal(barrier_id).between(delivery.first_barrier, delivery.barrier_id)
         return _delivered(connection, topology, literal(barrier_id), here)
 
     @reads
     def of(self, connection: Connection, topology: str, barrier_ids: Sequence[int]) -> dict[int, BarrierMoments]:
-        """Return what happened at those of the barriers that are there and not aborted, by their ids.
+        """Map the ids of the barriers that are there and not aborted to what happened at them.
 
         Of one that expired and was trimmed no table is known any more. Reads the rows of all their tables and attempts.
         """
@@ -133,9 +133,7 @@ class Moments(Group):
 
 
 def _aborted(connection: Connection, topology: str, takers: Iterable[tuple[int, int]]) -> dict[int, list[Barrier]]:
-    """Of each barrier, which comes after its predecessor, those that were aborted between them, oldest first: it has
-    their epochs.
-    """
+    """Map each barrier to those that were aborted between its predecessor and it, oldest first: it has their epochs."""
     apart = [(predecessor, barrier_id) for predecessor, barrier_id in takers if predecessor < barrier_id - 1]
     if not apart:
         return {}
@@ -183,7 +181,7 @@ def _put_off(topology: str, barrier_ids: Iterable[int]) -> Select[tuple[int, str
 def _processed(
     topology: Topology, tables: Iterable[str], attempts: Mapping[str, Sequence[AttemptMoments]]
 ) -> dict[str, datetime | None]:
-    """Return when each table was staged, by the newest attempt of its job."""
+    """Map each table to when it was staged, by the newest attempt of its job."""
     newest = {job: tries[-1].processed_at for job, tries in attempts.items()}
     return {table: newest.get(topology.writer(table).name) for table in tables if table in topology.tables}
 

@@ -78,7 +78,7 @@ class Known(NamedTuple):
 
 
 class BarrierRow(NamedTuple):
-    """What lists show of a barrier; the names are the database's."""
+    """A barrier as lists show it; the names are the database's."""
 
     topology: str
     barrier_id: int
@@ -149,7 +149,7 @@ class Place(NamedTuple):
 
 
 class OfRun(NamedTuple):
-    """What a run of a DAG is about. ``opened``: (topology, barrier). ``asked``: (topology, line, barrier, job) and the
+    """The subjects of a DAG's run. ``opened``: (topology, barrier). ``asked``: (topology, line, barrier, job) and the
     task that asked for the attempt, as its key ends: `task/map index`. ``revised``: (topology, revision, barrier), of
     barrier 0 those that it waits for.
     """
@@ -160,7 +160,7 @@ class OfRun(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """As long as it is the same, so are a topology's barriers, tables and attempts, apart from what expires."""
+    """A topology's mark: while it is the same, so are its barriers, tables and attempts, apart from what expires."""
 
     database: Hashable
     incarnation: str
@@ -179,10 +179,10 @@ _ATTEMPT_COLUMNS = [_ATTEMPT[name] for name in AttemptRow._fields]
 
 
 class Overviews(Group):
-    """What there is at a glance, of the line that stands. A barrier that is asked for need not be there."""
+    """The line that stands, at a glance. A barrier that is asked for need not be there."""
 
     def together(self, work: Callable[[Overviews], _R]) -> _R:
-        """Return what ``work`` asks of what it is given, all as of one moment."""
+        """Run ``work`` with overviews of one transaction: its answers are as of one moment."""
         return self._read(lambda connection: work(Overviews(connection)))
 
     @reads
@@ -223,7 +223,7 @@ class Overviews(Group):
 
     @reads
     def stamps(self, connection: Connection, topologies: Sequence[str]) -> dict[str, Stamp]:
-        """By the topologies' names."""
+        """Map each topology to its stamp."""
         columns = (_TOPOLOGY.name, _TOPOLOGY.incarnation, _TOPOLOGY.changes)
         return {
             name: Stamp(connection.engine.url, incarnation, changes)
@@ -235,7 +235,7 @@ class Overviews(Group):
 
     @reads
     def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[BarrierRow]]:
-        """Of each topology the barriers with the ``count`` newest numbers, the newest first; the baseline is none."""
+        """Map each topology to the barriers with its ``count`` newest numbers, newest first, without the baseline."""
         found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
         newest = (
             select(func.coalesce(func.max(_BARRIER.barrier_id), 0))
@@ -260,7 +260,7 @@ class Overviews(Group):
 
     @reads
     def in_flight(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[InFlight]]:
-        """Of each topology the barriers that are neither committed nor aborted, oldest first."""
+        """Map each topology to its barriers that are neither committed nor aborted, oldest first."""
         found: dict[str, list[InFlight]] = {name: [] for name in topologies}
         here = and_(_VERSION.topology == _BARRIER.topology, _VERSION.version == _BARRIER.topology_version)
         for names in chunks(topologies):
@@ -320,7 +320,7 @@ class Overviews(Group):
 
     @reads
     def revising(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
-        """Of the topologies that have one the revision that is under way."""
+        """Map topologies to their revision under way, if they have one."""
         revision = schema.revision.c
         return {
             topology: number
@@ -338,7 +338,7 @@ class Overviews(Group):
     def tables(
         self, connection: Connection, topology: str, barriers: Sequence[int], names: Sequence[str]
     ) -> list[TableRow]:
-        """Return where the tables of these ``names`` stand at these barriers, as far as that was not trimmed."""
+        """Return the states of the tables of these ``names`` at these barriers, as far as they were not trimmed."""
         columns = (_PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.state, _PROGRESS.carried_from)
         return [
             TableRow(barrier_id, table, TableState(state), carried_from)
@@ -377,7 +377,7 @@ class Overviews(Group):
 
     @reads
     def processed_at(self, connection: Connection, tables: Collection[Place]) -> dict[Place, datetime]:
-        """Return when these tables were PROCESSED, as far as they were."""
+        """Map these tables to when they were PROCESSED, as far as they were."""
         at = _places(connection)
         here = and_(_belongs_to(schema.table_progress, at), _PROGRESS.table_name == at.c.name)
         rows = connection.execute(
@@ -399,7 +399,7 @@ class Overviews(Group):
         jobs: Collection[str],
         line: int = STANDING,
     ) -> dict[tuple[int, str], Newest]:
-        """Of each of ``jobs`` at each of these barriers, if it was asked for: (barrier, job) -> attempt."""
+        """Map (barrier, job) to the newest attempt of each of ``jobs`` at these barriers, if it was asked for."""
         found = {}
         for some in chunks(sorted(jobs) if barriers else []):
             newest = (
@@ -483,7 +483,7 @@ class Overviews(Group):
 
     @reads
     def of_run(self, connection: Connection, topologies: Collection[str], dag_id: str, run_id: str) -> OfRun:
-        """Return what a run has to do with these topologies. A run has as many attempts as its tasks have tries."""
+        """Return the subjects of a run in these topologies. A run has as many attempts as its tasks have tries."""
         mine, bound = f"{dag_id}/{run_id}", schema.revision_run.c
         asked = connection.execute(
             select(_ATTEMPT.topology, _ATTEMPT.line, _ATTEMPT.barrier_id, _ATTEMPT.job, _ATTEMPT.request_key)
@@ -523,8 +523,8 @@ class Overviews(Group):
 
     @reads
     def failing_sinks(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-        """Of each topology the sinks to which the last delivery failed, but for those that a person has stopped: each
-        with the DAG that delivers.
+        """Map each topology to the sinks to which the last delivery failed, but for those that a person has stopped:
+        each with the DAG that delivers.
         """
         found: dict[str, list[tuple[str, str]]] = {name: [] for name in topologies}
         sink = schema.sink.c
@@ -543,7 +543,7 @@ class Overviews(Group):
     def deliveries(
         self, connection: Connection, topology: str, barrier_id: int, sinks: Sequence[str]
     ) -> list[DeliveryRecord]:
-        """Return what these sinks were delivered of a barrier, in each revision."""
+        """Return the deliveries of a barrier to these sinks, in each revision."""
         table = schema.delivery
         rows = connection.execute(
             select(table)
@@ -556,7 +556,7 @@ class Overviews(Group):
 def _glances_of(
     connection: Connection, rows: Iterable[Any]
 ) -> dict[str, tuple[Mapping[str, int], float | None, Mapping[str, str]]]:
-    """By digest; what nobody has asked for before is read from the definitions, one after the other."""
+    """Map digests to glances; what nobody asked for before is read from the definitions, one after the other."""
     found: dict[str, tuple[Mapping[str, int], float | None, Mapping[str, str]]] = {}
     for row in rows:
         glance = _glances.get(row.digest)

@@ -54,7 +54,7 @@ _REASON = "the MetaService was recovered: what was in flight is lost, and its ep
 
 
 class Recovery(Group):
-    """What a database gets back that was lost, or restored from an older backup."""
+    """The recovery of a database that was lost, or restored from an older backup."""
 
     @changes
     def put_back(self, connection: Connection, history: History, actor: str, reason: str) -> str:
@@ -183,7 +183,7 @@ def _put_tables_back(connection: Connection, entry: JournalEntry, state: TableSt
 
 
 def _complete_baseline(connection: Connection, topology: str, before: Mapping[str, int | None], event: Event) -> None:
-    """What tables were at ``before`` their first barrier, of those that have no baseline yet."""
+    """Add what tables were at ``before`` their first barrier to the baseline, if they have none yet."""
     baseline = progress(connection, topology, 0)
     for name, snapshot in sorted((name, snapshot) for name, snapshot in before.items() if name not in baseline):
         connection.execute(
@@ -207,7 +207,7 @@ def _state(connection: Connection, topology: str, barrier_id: int) -> BarrierSta
 
 
 def _end_attempts(connection: Connection, entry: JournalEntry, event: Event) -> None:
-    """What an older backup holds of a barrier's attempts is not how they ended."""
+    """Void a barrier's live attempts: an older backup does not hold how they ended."""
     for attempt in attempts_of(connection, entry.topology, entry.barrier_id):
         if attempt.state in LIVE_ATTEMPTS:
             end_attempt(connection, attempt, AttemptState.VOIDED, "the MetaService was recovered", event)

@@ -25,7 +25,7 @@ _TABLE = schema.revision
 
 
 def publish_again(connection: Connection, history: History, entry: RevisionEntry, event: Event) -> None:
-    """What the revision computed stands, at barriers that are COMMIT; what it replaced is kept as by any publish."""
+    """Let what the revision computed stand, at barriers that are COMMIT. What it replaced is kept as by any publish."""
     try:
         known = load_revision(connection, history.topology, entry.number)
     except UnknownRevisionError:

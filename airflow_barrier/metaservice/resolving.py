@@ -72,7 +72,7 @@ _NAMED = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """What a reader wants; ``at``: a barrier's id, a time (aware) or None for the newest."""
+    """A reader's question; ``at``: a barrier's id, a time (aware) or None for the newest."""
 
     topology: str
     level: Level
@@ -82,7 +82,7 @@ class Asked:
 
     @property
     def by(self) -> type[int] | type[datetime] | None:
-        """Return what it is asked for by."""
+        """The type of ``at``, if it is not None."""
         if self.at is None:
             return None
         return datetime if isinstance(self.at, datetime) else int
@@ -93,7 +93,7 @@ class Asked:
 
 
 class Answers(Group):
-    """What readers get."""
+    """Answers to readers."""
 
     def resolve(
         self,
@@ -105,7 +105,7 @@ class Answers(Group):
         revision: int | None = None,
         hold: Hold | None = None,
     ) -> Resolution:
-        """Return which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
+        """Return the snapshot of each of ``tables`` (None: all of the barrier's) that a reader at ``level`` gets.
 
         ``at``: a barrier's id; a time (aware), which means the newest barrier at or before it; None: the newest one.
         Each among those that are as far as the level wants; before any is, the newest is the baseline. With ``hold``
@@ -235,8 +235,8 @@ def _row(connection: Connection, asked: Asked) -> Row[Any]:
 
 
 def _below(connection: Connection, row: Row[Any]) -> tuple[int, int] | None:
-    """From which barrier on a lease has to hold, and the rollbacks from there: what a barrier in flight carries is on
-    branches of those in flight below it. None: the barrier has been committed or aborted since that look at it.
+    """Return the barrier from which a lease has to hold, and the rollbacks from there: what a barrier in flight carries
+    is on branches of those in flight below it. None: the barrier has been committed or aborted since that look at it.
     """
     if row.state == BarrierState.COMMIT.value:
         return row.barrier_id, row.rollbacks
@@ -346,7 +346,7 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
 
 
 def _in_revision(connection: Connection, asked: Asked) -> _Found:
-    """Return what revision ``asked.revision`` computed: it stands, or is kept in the line of the one that replaced it.
+    """Return the work of revision ``asked.revision``: it stands, or is kept in the line of the one that replaced it.
 
     Each line keeps the tables that were replaced with it, and the later ones say the others; what a revision has and
     replaced nothing joined by it.

@@ -65,7 +65,7 @@ _TABLE, _RUNS = schema.revision, schema.revision_run
 
 @dataclass(frozen=True)
 class NewRevision:
-    """What a revision begins with; as :class:`~airflow_barrier.protocol.revisions.Revision` has it.
+    """The start of a revision; as :class:`~airflow_barrier.protocol.revisions.Revision` has it.
 
     ``topology_version``: the current one. ``joining``: the tables that join by it, and what `main` of each is at.
     ``cuts``: those that were made anew, by barrier.
@@ -113,7 +113,7 @@ class Revisions(Group):
 
     @reads
     def barriers(self, connection: Connection, topology: str, number: int) -> list[Barrier]:
-        """Return those of its barriers that count, in order, while it is under way."""
+        """Return its barriers that count, in order, while it is under way."""
         return barriers_of(connection, load_revision(connection, topology, number))
 
     @reads
@@ -123,7 +123,7 @@ class Revisions(Group):
 
     @reads
     def unstaged(self, connection: Connection, topology: str, number: int) -> list[str]:
-        """Return what is missing before it can be published, a phrase each; nothing once it can."""
+        """Name what is missing before it can be published, a phrase each; nothing once it can."""
         return [str(each) for each in unstaged(connection, load_revision(connection, topology, number))]
 
     @reads
@@ -147,7 +147,7 @@ class Revisions(Group):
 
     @reads
     def swap_rows(self, connection: Connection, topology: str, number: int) -> SwapRows:
-        """Return what a publish of it consists of, or would consist of now."""
+        """Return the rows that a publish of it consists of, or would consist of now."""
         return swap_rows(connection, load_revision(connection, topology, number))
 
     @changes
@@ -366,7 +366,7 @@ def _with_joining(connection: Connection, new: NewRevision) -> int:
 
 
 def _check_readable(connection: Connection, new: NewRevision) -> None:
-    """What it builds on has not begun to expire since it was planned; from here on it does not."""
+    """Refuse it if what it builds on has begun to expire since it was planned; from here on it does not."""
     table = schema.barrier
     first = new.predecessor if new.mode is RevisionMode.INCREMENTAL else new.first_barrier
     gone = connection.execute(
@@ -462,7 +462,7 @@ def _insert(
 
 
 def _tables_at(connection: Connection, revision: Revision, barrier: Barrier, version: int) -> dict[str, str | None]:
-    """Return what the revision computes at a barrier: table -> job. Where tables join, the barrier has them only in
+    """Map the tables that the revision computes at a barrier to jobs. Where tables join, the barrier has them only in
     it.
     """
     if revision.mode is RevisionMode.HISTORY:

@@ -114,7 +114,7 @@ def lock_topology(connection: Connection, name: str) -> int:
 
 
 def incarnation_of(connection: Connection, topology: str) -> str:
-    """Return what tells the attempts of a topology from those of a time that was lost."""
+    """Return the mark that tells a topology's attempts from those of a time that was lost."""
     table = schema.topology
     found = connection.execute(select(table.c.incarnation).where(table.c.name == topology)).scalar_one_or_none()
     if found is None:
@@ -154,7 +154,7 @@ def load_topology(connection: Connection, name: str, version: int) -> Topology:
 
 
 def topology_of(connection: Connection, name: str, version: int, digest: str) -> Topology:
-    """As :func:`load_topology`, for who knows the digest of that version already."""
+    """Return it as :func:`load_topology` does, for who knows the version's digest already."""
     topology = _topologies.get(digest)
     if topology is None:
         # not under the lock: a database that does not answer would hold up those of others
@@ -255,8 +255,7 @@ def is_complete(connection: Connection, barrier: Barrier) -> bool:
 def standing(
     connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
 ) -> dict[str, TableProgress]:
-    """Return where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood
-    before.
+    """Return the row of each table of ``barrier``: of one that a maintenance barrier passes by, that from before.
 
     A revision's barrier takes what it does not compute again from the line that stands. ``tables``: only of these.
     """
@@ -279,7 +278,7 @@ def standing(
 def progress_before(
     connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
 ) -> dict[str, TableProgress]:
-    """Return where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline.
+    """Return the row of each table just before ``barrier``: at its predecessor or, if it joins here, in the baseline.
 
     ``tables``: only of these.
     """
@@ -297,7 +296,7 @@ def progress_before(
 def _progress_before_revised(
     connection: Connection, barrier: Barrier, tables: Collection[str] | None
 ) -> dict[str, TableProgress]:
-    """As the line that stands has it, and what the revision has computed again at the barrier before instead."""
+    """Return the line that stands, with what the revision has computed again at the barrier before instead."""
     there = load_barrier(connection, barrier.topology, barrier.barrier_id)
     before = progress_before(connection, there, tables)
     table = schema.revision
@@ -319,7 +318,7 @@ def _progress_before_revised(
 
 
 def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | None]:
-    """Return what the tables held of the jobs that joined with a barrier."""
+    """Map the tables of the jobs that joined with a barrier to what they held."""
     table = schema.job_start
     baselines = connection.execute(
         select(table.c.baseline).where(of_barrier(table, barrier.topology, barrier.barrier_id))
@@ -328,7 +327,7 @@ def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | No
 
 
 def _baseline(row: TableProgress) -> TableProgress:
-    """Of a table that joins: a row as barrier 0 gets it."""
+    """Return the row that barrier 0 gets of a table that joins."""
     return TableProgress(row.topology, 0, row.table, None, TableState.WRITTEN)
 
 

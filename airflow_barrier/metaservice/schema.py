@@ -74,7 +74,7 @@ class Line(TypeDecorator[str]):
 
 
 class Reason(Line):
-    """Why something failed or was done: others' errors stand in it, which may quote passwords."""
+    """The reason for a failure or an act: others' errors stand in it, which may quote passwords."""
 
     cache_ok = True
 
@@ -83,7 +83,7 @@ class Reason(Line):
 
 
 class Key(Line):
-    """What is also asked for by how it begins: it sorts by its characters on every database, whatever its locale."""
+    """A key also asked for by how it begins: it sorts by its characters on every database, whatever its locale."""
 
     cache_ok = True
 

@@ -16,16 +16,16 @@ from airflow_barrier.protocol.states import BarrierState
 
 
 class Starts(Group):
-    """How jobs joined, and what their tables held then."""
+    """The starts of jobs, with what their tables held then."""
 
     @reads
     def last(self, connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
-        """How a job joined last, and the first barrier that had it, aborted or not; None: it never joined."""
+        """Return a job's last start, and the first barrier that had it, aborted or not; None: it never joined."""
         return last_start(connection, topology, job)
 
     @reads
     def to_read(self, connection: Connection, topology: str, revised_from: int | None) -> list[JobStart]:
-        """How jobs joined with the barriers that are neither committed nor aborted, and with those from
+        """Return starts of jobs that joined with barriers that are neither committed nor aborted, or with those from
         ``revised_from`` on: up to where they have read their inlets, which they are about to read on.
         """
         table, barrier = schema.job_start, schema.barrier
@@ -70,7 +70,7 @@ def start_of(connection: Connection, topology: str, barrier_id: int, job: str) -
 
 
 def starts_at(connection: Connection, topology: str, barrier_id: int) -> list[JobStart]:
-    """How jobs joined with a barrier."""
+    """Return the starts of jobs that joined with a barrier."""
     table = schema.job_start
     rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.job))
     return [to_record(JobStart, row) for row in rows]

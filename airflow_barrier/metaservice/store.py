@@ -89,7 +89,7 @@ class MetaService:
 
     @property
     def url(self) -> str:
-        """Return where the database is, without password and options."""
+        """The database's URL, without password and options."""
         return self._db.url
 
     def check(self) -> str:
@@ -102,7 +102,7 @@ class MetaService:
         return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
 
     def look(self, work: Callable[[Connection], _R]) -> _R:
-        """Return what ``work`` finds in the database beside what is ours, in a read-only transaction."""
+        """Run ``work`` on what is in the database beside what is ours, in a read-only transaction."""
         return self._db.read(work)
 
     def open(self) -> None:

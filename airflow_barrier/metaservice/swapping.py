@@ -58,9 +58,9 @@ _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
 
 @dataclass(frozen=True)
 class SwapRows:
-    """What a revision publishes. ``barriers``: of each readable COMMIT barrier from its first to its head, what all
-    its tables are at once the revision stands (table -> snapshot). ``before``: what the revision's tables were at just
-    before its first barrier.
+    """The rows that a revision publishes. ``barriers``: of each readable COMMIT barrier from its first to its head,
+    what all its tables are at once the revision stands (table -> snapshot). ``before``: what the revision's tables were
+    at just before its first barrier.
     """
 
     barriers: Mapping[int, Mapping[str, int | None]]
@@ -90,7 +90,7 @@ class Unstaged:
 
 
 def unstaged(connection: Connection, revision: Revision) -> list[Unstaged]:
-    """Return what is still missing before it can be published, the oldest barrier first; empty: nothing."""
+    """Return the barriers still missing before it can be published, oldest first; empty: none."""
     known = {barrier.barrier_id: barrier for barrier in barriers_of(connection, revision)}
     missing = []
     for barrier in _standing_from(connection, revision):
@@ -256,7 +256,7 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
 
 
 def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:
-    """Whoever computes the first epoch of its jobs once more takes all that their inlets hold, as it did."""
+    """Return starts by which the first epoch of these jobs, computed once more, takes all that their inlets hold."""
     first = load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
     topology = load_topology(connection, revision.topology, first.topology_version)
     return [
@@ -294,7 +294,7 @@ def _void_replaced(connection: Connection, revision: Revision, barrier: Barrier,
 
 
 def _write_down(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
-    """What the revision computed at a COMMIT barrier is WRITTEN."""
+    """Move what the revision computed at a COMMIT barrier to WRITTEN."""
     revised = load_barrier(connection, barrier.topology, barrier.barrier_id, revision.revision)
     move_tables(
         connection,
@@ -308,7 +308,7 @@ def _write_down(connection: Connection, revision: Revision, barrier: Barrier, ev
 
 
 def _exchange(connection: Connection, revision: Revision) -> None:
-    """What stood goes to line -r, and what is in line r stands; what was aborted has no part in it."""
+    """Move what stood to line -r, and line r to where it stood. What was aborted has no part in it."""
     progress_row, attempt, cut = schema.table_progress, schema.attempt, schema.cut
     topology, number = revision.topology, revision.revision
     replaced = {
@@ -424,7 +424,7 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> Revised
 
 
 def swap_rows(connection: Connection, revision: Revision) -> SwapRows:
-    """Return what a publish of it consists of, or would consist of now."""
+    """Return the rows that a publish of it consists of, or would consist of now."""
     found = {
         barrier.barrier_id: {
             row.table: row.snapshot_id for row in as_revised(connection, barrier, revision.revision).rows

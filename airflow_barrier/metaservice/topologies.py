@@ -35,7 +35,7 @@ _ALL_CHANGES = select(schema.topology.c.name, schema.topology.c.changes)
 
 
 class Topologies(Group):
-    """What DAGs declare, as one topology a name. A topology has a new version with each change of the union."""
+    """The declarations of DAGs, as one topology a name. A topology has a new version with each change of the union."""
 
     def register(self, name: str, owner: str, jobs: Sequence[Job], actor: str, *, at: datetime | None = None) -> int:
         """Replace what ``owner``, a DAG, declares; returns the topology's version, a new one if the union changed.
@@ -145,7 +145,7 @@ class Topologies(Group):
 
     @reads
     def withdrawal(self, connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
-        """How a job of a DAG left, alone or with its whole DAG; None: it has not."""
+        """Return how a DAG's job left, alone or with its whole DAG; None: it has not."""
         return _withdrawal(connection, name, owner, job)
 
     @reads
@@ -258,7 +258,7 @@ def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job]
 
 
 def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
-    """Return what all DAGs but ``owner`` have registered."""
+    """Return the jobs that all DAGs but ``owner`` have registered."""
     fragment = schema.fragment
     others = fragment.c.owner != owner
     rows = connection.execute(
@@ -268,7 +268,7 @@ def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
 
 
 def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
-    """Return what ``owner`` has registered."""
+    """Return the jobs that ``owner`` has registered."""
     fragment = schema.fragment
     found = connection.execute(
         select(fragment.c.jobs).where(fragment.c.topology == name, fragment.c.owner == owner)
@@ -277,7 +277,7 @@ def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
 
 
 def _staying(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> Sequence[Job]:
-    """Without the jobs that have left."""
+    """Leave out jobs that have left."""
     gone = _withdrawals(connection, name, owner)
     return [job for job in jobs if _withdrawal_of(gone, job.name) is None] if gone else jobs
 
@@ -308,12 +308,12 @@ def admit(connection: Connection, name: str, actor: str) -> None:
 
 
 def _declared(connection: Connection, name: str) -> list[Job]:
-    """Return what all DAGs have registered: members, and jobs that wait."""
+    """Return the jobs that all DAGs have registered: members, and those that wait."""
     return _jobs_of_others(connection, name, owner="")
 
 
 def _members(connection: Connection, declared: Topology) -> Topology:
-    """Without the jobs that wait, whose names and tables are taken all the same."""
+    """Leave out the jobs that wait, whose names and tables are taken all the same."""
     absent = {job.name for job in declared.jobs if waits(connection, declared.name, job)}
     members = [
         job
@@ -406,7 +406,7 @@ def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[J
 
 
 def _wait_for_turn(connection: Connection) -> None:
-    """Who registers, joins, leaves or comes back does so after the one before, whatever their topologies."""
+    """Lock the service's row: to register, join, leave or come back is one at a time, whatever the topologies."""
     connection.execute(select(schema.service.c.service_id).with_for_update())
 
 
@@ -426,7 +426,7 @@ def _check_unread(connection: Connection, name: str, going: Sequence[Job], stayi
 
 
 def _withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:
-    """Return what left of a DAG."""
+    """Return the withdrawals of a DAG."""
     table = schema.withdrawn
     rows = connection.execute(
         select(table).where(table.c.topology == name, table.c.owner == owner).order_by(table.c.job)
@@ -446,7 +446,7 @@ def _withdrawals(connection: Connection, name: str, owner: str) -> list[Withdraw
 
 
 def _withdrawal(connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
-    """How a job of a DAG left, alone or with all of the DAG; None: it has not."""
+    """Return how a DAG's job left, alone or with all of the DAG; None: it has not."""
     return _withdrawal_of(_withdrawals(connection, name, owner), job)
 
 

@@ -17,7 +17,7 @@ _G = TypeVar("_G", bound="Group")
 
 
 class Group:
-    """What is done to one kind of rows. Each method is one transaction, which it opens itself.
+    """A group of operations on one kind of rows. Each method is one transaction, which it opens itself.
 
     A group that is made over a :class:`Connection` joins the transaction that is open there: a method of another group
     calls it so.

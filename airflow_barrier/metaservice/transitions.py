@@ -20,7 +20,7 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState, TableSta
 
 @dataclass(frozen=True)
 class Event:
-    """Why something changes, for the audit: what happened, who did it, and what else is worth knowing."""
+    """An event that changes something, for the audit: its name, who caused it, and what else is worth knowing."""
 
     name: str
     actor: str

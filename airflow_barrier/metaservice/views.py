@@ -34,7 +34,7 @@ _ALSO = {"__META_JOB_SOURCE": "__META_ETL_SOURCE", "__META_JOB_SINK": "__META_ET
 
 
 def create_views(connection: Connection) -> None:
-    """Where capitals matter they get names in both ways, so that a query may quote them and need not."""
+    """Create the views, with names in both ways where capitals matter: a query may quote them and need not."""
     dialect = connection.dialect.name
     made = _views(dialect) | {also: f'SELECT * FROM "{name}"' for also, name in _ALSO.items()}
     for name, query in made.items():

@@ -8,7 +8,7 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState, TableSta
 
 
 class CellState(str, Enum):
-    """How a table is at a barrier."""
+    """The state of a table at a barrier."""
 
     #: The table is none of the barrier's.
     ABSENT = "absent"
@@ -50,9 +50,9 @@ def cell_state(
     attempt: AttemptState | None = None,
     late: bool = False,
 ) -> CellState:
-    """Of a table that the barrier has. ``table`` None: what is known of it was trimmed. ``carried``: its rows are those
-    of a barrier before. ``attempt``: the newest of its job. ``late``: its job holds the barrier up for longer than is
-    usual; that an attempt has failed says more.
+    """Return the state of a table that the barrier has. ``table`` None: its row was trimmed. ``carried``: its rows are
+    those of a barrier before. ``attempt``: the newest of its job. ``late``: its job holds the barrier up for longer
+    than is usual; a failed attempt takes precedence.
 
     >>> cell_state(BarrierState.OPEN, TableState.PENDING, attempt=AttemptState.RUNNING).value
     'running'

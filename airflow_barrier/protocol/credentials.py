@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where the system of a source or sink is and who enters it, from a connection of that system's own type.
+    """The address and login of a source's or sink's system, from a connection of that system's own type.
 
     ``extra``: what else the connection says; an adapter takes what it knows of that and leaves the rest.
     """

@@ -23,7 +23,7 @@ from airflow_barrier.protocol.topology import Job, Topology
 
 
 class Part(str, Enum):
-    """What time was spent on."""
+    """The use of a span of time."""
 
     #: The barrier's timestamp had passed, and no run had opened the barrier, although one more could be open.
     SCHEDULE = "schedule"
@@ -70,7 +70,7 @@ OWN_PARTS = (
 
 
 class AttemptMoments(NamedTuple):
-    """When what became of an attempt of a job. ``tried`` and ``again_at``: of one that failed, as far as its task said,
+    """The moments of a job's attempt. ``tried`` and ``again_at``: of a failed one, as far as its task said,
     :class:`~airflow_barrier.protocol.records.Tries`.
     """
 
@@ -97,7 +97,7 @@ _LOST = frozenset({AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTE
 
 @dataclass(frozen=True)
 class BarrierMoments:
-    """What happened when at one barrier. ``staged``: table -> when it was PROCESSED (None: it is not yet).
+    """The moments of one barrier. ``staged``: table -> when it was PROCESSED (None: it is not yet).
 
     ``attempts``: job -> its attempts, in the order of their requests. ``sources``: those that could not be read when
     the barrier opened -> when they could (None: they cannot yet). ``aborted``: the barriers whose epochs this one took
@@ -117,7 +117,7 @@ class BarrierMoments:
         return min((self.barrier.timestamp, *(each.barrier.timestamp for each in self.aborted)))
 
     def until(self, now: datetime) -> datetime:
-        """Return when it was readable, or aborted; ``now``: it is neither."""
+        """Return the time when it was readable, or aborted; ``now``: it is neither."""
         return self.barrier.commit_at or self.barrier.aborted_at or now
 
 
@@ -143,7 +143,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class TableDelay:
-    """Where the time went until ``table`` was readable: seconds of each part.
+    """The time until ``table`` was readable: seconds of each part.
 
     ``own``: those of the job that writes the table; ``inherited``: those that it waited for its inputs.
     """
@@ -166,7 +166,7 @@ class TableDelay:
 
 
 def critical_path(at: BarrierMoments, before: Before, now: datetime, table: str | None = None) -> tuple[Segment, ...]:
-    """Who or what took the time since ``at.since`` until the barrier was readable, or until ``now``.
+    """Return the path of what took the time since ``at.since`` until the barrier was readable, or ``now``.
 
     ``table``: until this one was staged what held up *it*, from then on what held up the barrier. Empty for a
     timestamp that is later than the end.
@@ -177,7 +177,7 @@ def critical_path(at: BarrierMoments, before: Before, now: datetime, table: str 
 
 
 def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[TableDelay, ...]:
-    """Of each table of the barrier ``at`` where the time went until it was readable, or until ``now``."""
+    """Return the delay of each table of the barrier ``at`` until it was readable, or until ``now``."""
     barrier, until = at.barrier, at.until(now)
     opening = [_as_earlier(each, barrier) for each in (*_lost(at, before), *_opening(at, before))]
     decided = [_as_earlier(each, barrier) for each in _decided(at, before, until)]
@@ -199,7 +199,7 @@ def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[Tab
 
 
 def job_paths(at: BarrierMoments, before: Before, now: datetime) -> dict[str, tuple[Segment, ...]]:
-    """Return what each job of the barrier ``at`` did, from its opening until its tables were staged, or until ``now``;
+    """Map each job of the barrier ``at`` to its path, from the opening until its tables were staged, or until ``now``;
     without jobs whose tables were there at once.
     """
     until, paths = at.until(now), {}
@@ -214,7 +214,7 @@ def job_paths(at: BarrierMoments, before: Before, now: datetime) -> dict[str, tu
 
 
 def _lost(at: BarrierMoments, before: Before) -> list[Segment]:
-    """Return what took the time of the barriers whose epochs this one took along, until each was aborted."""
+    """Return the path of the barriers whose epochs this one took along, until each was aborted."""
     path: list[Segment] = []
     for each in at.aborted:
         path += critical_path(each, before, at.barrier.opened_at)
@@ -227,7 +227,7 @@ _FULL_TIMES = 8
 
 
 def _opening(at: BarrierMoments, before: Before) -> list[Segment]:
-    """From the timestamp until opened: as long as no more barriers could be open, what held up the oldest of them."""
+    """Return the path from timestamp to opened: while no more barriers could be open, that of the oldest of them."""
     barrier = at.barrier
     path: list[Segment] = []
     for oldest in reversed(_oldest_open(at, before)):
@@ -270,7 +270,9 @@ def _since_opened(at: BarrierMoments, before: Before, until: datetime, table: st
 
 
 def _work(at: BarrierMoments, before: Before, until: datetime, table: str | None) -> list[Segment]:
-    """From opened until all tables are staged: back from the last one; ``table``: from this one as long as it goes."""
+    """Return the path from opened to all staged: back from the last one; ``table``: first from this as long as it
+    goes.
+    """
     if not at.staged:
         end = at.barrier.precommit_at or until
         return [Segment(Part.UNKNOWN, None, at.barrier.barrier_id, at.barrier.opened_at, end)]
@@ -306,8 +308,8 @@ class _Need(NamedTuple):
 def _ready(
     here: BarrierMoments, before: Before, job: Job, until: datetime, opened: datetime
 ) -> tuple[datetime, _Need | None]:
-    """Return when all was there that an attempt of ``job`` waits for, and the last of it to come: inlets, and outlets
-    and inlets at the predecessor.
+    """Return the time when all was there that an attempt of ``job`` waits for, and the last to come: inlets, and
+    outlets and inlets at the predecessor.
     """
     needs = [_Need(here, table, _staged(here, table, until)) for table in job.inlets]
     predecessor = _predecessor(here, before)
@@ -321,7 +323,7 @@ def _ready(
 
 
 def _of_job(here: BarrierMoments, before: Before, job: Job, end: datetime) -> list[Segment]:
-    """Return what a job did at a barrier since it was opened, until ``end``."""
+    """Return the path of a job at a barrier from its opening until ``end``."""
     opened = here.barrier.opened_at
     ready, _ = _ready(here, before, job, end, opened)
     inputs = Segment(Part.INPUTS, job.name, here.barrier.barrier_id, opened, ready)
@@ -329,7 +331,7 @@ def _of_job(here: BarrierMoments, before: Before, job: Job, end: datetime) -> li
 
 
 def _job(here: BarrierMoments, job: Job, ready: datetime, end: datetime) -> list[Segment]:
-    """Return what a job did from ``ready``, when all that it needs was there, until ``end``."""
+    """Return the path of a job from ``ready``, when all that it needs was there, until ``end``."""
     attempts = here.attempts.get(job.name, ())
     counts = next((each for each in reversed(attempts) if not each.is_lost), None)
     tries = [each for each in attempts if each.is_lost]
@@ -358,13 +360,13 @@ def _job(here: BarrierMoments, job: Job, ready: datetime, end: datetime) -> list
 
 
 def _read_from(here: BarrierMoments, job: Job, time: datetime, end: datetime) -> datetime:
-    """From when on, after ``time``, its sources could be read; ``end``: one of them cannot be yet."""
+    """Return when, after ``time``, all its sources could be read; ``end``: one of them cannot be yet."""
     away = [here.sources[source.name] or end for source in job.externals if source.name in here.sources]
     return max([time, *away])
 
 
 def _staged(at: BarrierMoments, table: str, until: datetime) -> datetime:
-    """Return when it was; ``until``: it is not yet, or was staged again since, by a revision."""
+    """Return the time it was staged; ``until``: it is not yet, or was again since, by a revision."""
     return min(at.staged[table] or until, until)
 
 
@@ -372,7 +374,7 @@ def _staged(at: BarrierMoments, table: str, until: datetime) -> datetime:
 
 
 def _decided(at: BarrierMoments, before: Before, until: datetime) -> list[Segment]:
-    """From PRECOMMIT on: what held up the barrier before, as long as that was not committed, then the commit."""
+    """Return the path from PRECOMMIT on: the barrier before's path until that was committed, then the commit."""
     barrier = at.barrier
     if barrier.precommit_at is None:
         return []
@@ -409,7 +411,7 @@ def _as_earlier(segment: Segment, barrier: Barrier) -> Segment:
 
 
 def _clipped(path: Iterable[Segment], begin: datetime, end: datetime) -> tuple[Segment, ...]:
-    """Return what of ``path`` is between ``begin`` and ``end``, without what took no time."""
+    """Return the part of ``path`` between ``begin`` and ``end``, without what took no time."""
     cut = (each._replace(begin=max(each.begin, begin), end=min(each.end, end)) for each in path)
     return tuple(each for each in cut if each.end > each.begin)
 

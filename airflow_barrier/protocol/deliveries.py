@@ -14,7 +14,7 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 
 class Rows(str, Enum):
-    """Which rows of its tables a sink gets with each barrier. CHANGES: what was inserted, updated and deleted.
+    """The rows of its tables that a sink gets with each barrier. CHANGES: what was inserted, updated and deleted.
     APPENDS: what was added, of tables that are only added to. TABLE: all rows.
     """
 
@@ -56,7 +56,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of one target a delivery has changed."""
+    """The numbers of rows that a delivery changed in one target."""
 
     inserted: int = 0
     updated: int = 0
@@ -78,7 +78,7 @@ class SinkState(str, Enum):
 
 
 class Remedy(str, Enum):
-    """What a person has the next delivery do about a ledger that contradicts what is known. ADOPT: go on from what it
+    """A person's order to the next delivery about a ledger that contradicts what is known. ADOPT: go on from what it
     says, whoever wrote it. REDELIVER: compare the targets with the tables, and change what differs.
     """
 

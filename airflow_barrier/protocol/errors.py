@@ -142,7 +142,7 @@ class FencedAttemptError(Terminal):
 
 
 class VoidedAttemptError(Retryable):
-    """What the attempt read or built on was staged anew; what it staged does not count. A new attempt mends it."""
+    """The attempt's inputs or base were staged anew, so what it staged does not count. A new attempt mends it."""
 
 
 class NotOwnerError(Terminal):
@@ -192,7 +192,7 @@ class MissingTableError(Terminal):
 
 
 class StagedTableError(Retryable):
-    """What an attempt staged is not what it should be (branch, ancestry or stamp). A new attempt can mend it."""
+    """A staged table is not what it should be (branch, ancestry or stamp). A new attempt can mend it."""
 
 
 class ForeignWriteError(Terminal):
@@ -382,7 +382,7 @@ class MetaServiceMissingError(StoreUnavailableError):
 
 
 class WaitTimeoutError(Retryable):
-    """What a task waited for did not come within its time."""
+    """A task's wait outlasted its time."""
 
 
 class OutcomeUnknownError(StoreUnavailableError):

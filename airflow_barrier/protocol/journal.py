@@ -94,7 +94,7 @@ class TrimmedEntries:
 
 @dataclass(frozen=True)
 class JournalHead:
-    """Which MetaService leads a topology, and the newest barrier and revision that it decided (0: none yet)."""
+    """The MetaService that leads a topology, and the newest barrier and revision that it decided (0: none yet)."""
 
     version: ClassVar[int] = _VERSION
     incarnation: str
@@ -165,7 +165,7 @@ class RevisionEntry:
 
 @dataclass(frozen=True)
 class History:
-    """What recovery puts into a MetaService: decided barriers, oldest first, and the topologies they name by digest.
+    """Recovery's input to a MetaService: decided barriers, oldest first, and the topologies they name by digest.
 
     All up to and including ``published`` (0: none) have their tables published. ``above_attempt``: the highest number
     of an attempt that has left a trace in a table. ``revisions``: those that the MetaService lacks, oldest first, each

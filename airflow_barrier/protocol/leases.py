@@ -14,7 +14,7 @@ LONGEST_HOLD_SECONDS = 7 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Hold:
-    """That a reader wants a lease along with its answer: who it is, and for how long unless it renews.
+    """A reader's wish for a lease along with its answer: who it is, and for how long unless it renews.
 
     ``holder`` is free text for the people who see it (`who holds what since when`); ``seconds`` more than 0, a week at
     most. Raises :class:`ConfigurationError`.

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.leases import Lease
 
 
 class Level(str, Enum):
-    """What a reader asks for (FLIP-276, "Data Consistency Type")."""
+    """A reader's consistency level (FLIP-276, "Data Consistency Type")."""
 
     #: the newest PROCESSED snapshot of each table, each at a barrier of its own
     READ_UNCOMMITTED = "read_uncommitted"
@@ -24,7 +24,7 @@ class Level(str, Enum):
 
     @classmethod
     def parse(cls, text: str) -> Level:
-        """From how people write it; FLIP-276 has `ReadCommitted`. Raises :class:`ConfigurationError`.
+        """Parse a level as people write it; FLIP-276 has `ReadCommitted`. Raises :class:`ConfigurationError`.
 
         >>> Level.parse("ReadCommitted") is Level.parse("read committed") is Level.READ_COMMITTED
         True
@@ -52,7 +52,7 @@ class ResolvedTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Resolution:
-    """Which snapshot of each table to read.
+    """The snapshot of each table to read.
 
     At read committed and repeatable read, ``barrier_id`` and ``revision`` are those of all tables (invariant 1), and
     ``timestamp`` is the barrier's; at read uncommitted they are None and each table has its own. Before the first

@@ -32,7 +32,7 @@ _LONGEST_TABLE = 450
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a staged snapshot's summary says about its origin.
+    """The origin of a staged snapshot, as its summary has it.
 
     Written by the engine as snapshot properties, read back by the check of a staged table.
     """
@@ -122,8 +122,7 @@ def is_topology_name(name: str) -> bool:
 
 
 def name_fault(name: str) -> str | None:
-    """Return what keeps ``name`` from being a job's, a DAG's or a source's, or None. Any script will do, and any
-    punctuation.
+    """Return the fault of ``name`` as a job's, a DAG's or a source's, or None. Any script will do, and any punctuation.
 
     >>> name_fault("préparer l'été; 100%"), name_fault("load\\n")
     (None, "an unprintable character, '\\\\n'")
@@ -138,7 +137,7 @@ def name_fault(name: str) -> str | None:
 
 
 def table_fault(table: str) -> str | None:
-    """Return what keeps ``table`` from being a table's name (``namespace.table``, without the catalog), or None.
+    """Return the fault of ``table`` as a table's name (``namespace.table``, without the catalog), or None.
 
     >>> table_fault("shop.o'brien"), table_fault("shopping")
     (None, 'no namespace')
@@ -156,7 +155,7 @@ def table_fault(table: str) -> str | None:
 
 
 def source_fault(name: str) -> str | None:
-    """Return what keeps ``name`` from being an external source's, or None."""
+    """Return the fault of ``name`` as an external source's, or None."""
     return name_fault(name) or _brace_in(name)
 
 

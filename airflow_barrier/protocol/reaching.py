@@ -22,7 +22,7 @@ _TABLE_TARGETS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """Whether tables have got to a state at a barrier; ``missing`` are those that have not. For sensors."""
+    """The answer to whether tables have got to a state at a barrier; ``missing``: those that have not. For sensors."""
 
     done: bool
     missing: tuple[str, ...]
@@ -32,7 +32,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where each table of a barrier stands."""
+    """The state of each table of a barrier."""
 
     barrier: Barrier
     tables: Mapping[str, TableState]

@@ -17,7 +17,7 @@ SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
 
 
 class BarrierKind(str, Enum):
-    """What a barrier is for. EPOCH: the data since the barrier before it. MAINTENANCE has no epoch: its tables hold the
+    """A barrier's purpose. EPOCH: the data since the barrier before it. MAINTENANCE has no epoch: its tables hold the
     rows of its predecessor's, compacted or carried, at the predecessor's timestamp. BASELINE: barrier 0.
     """
 
@@ -45,7 +45,7 @@ class RunRef:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what tells runs apart. The kind does not: a backfill that takes an existing run makes it one of its
+        """The key that tells runs apart. It lacks the kind: a backfill that takes an existing run makes it one of its
         own.
         """
         return self.dag_id, self.run_id
@@ -108,7 +108,7 @@ class Barrier:
 
     @property
     def opening(self) -> str:
-        """Return where its timestamp came from and which run opened it, for people."""
+        """The origin of its timestamp and the run that opened it, for people."""
         run = f"; opened by {self.run} ({self.run.kind})" if self.run != NO_RUN else ""
         return f"{self.timestamp_from}{run}"
 
@@ -149,7 +149,7 @@ class Cut:
 
     @property
     def put_off(self) -> str | None:
-        """Return why it is not made yet; None: it is."""
+        """The reason why it is not made yet; None: it is."""
         return self.end.get(_PUT_OFF)
 
 
@@ -193,7 +193,7 @@ class TableProgress:
 
 @dataclass(frozen=True)
 class Need:
-    """What an attempt waits for: ``table`` PROCESSED at ``barrier_id``, which ``job`` has to do; in a revision's
+    """The need of a waiting attempt: ``table`` PROCESSED at ``barrier_id``, which ``job`` has to do; in a revision's
     ``line``, or in the one that stands (0).
     """
 
@@ -209,7 +209,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Tries:
-    """Which of how many tries of its task failed. ``again_at`` (UTC): the next comes, not before; None: none."""
+    """The failed try of a task, of how many. ``again_at`` (UTC): the next comes, not before; None: none."""
 
     tried: int
     tries: int
@@ -269,7 +269,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class JobStart:
-    """What the tables of a job held already when it joined: where its first epoch begins.
+    """The content of a job's tables when it joined: where its first epoch begins.
 
     ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each outlet. ``previous``:
     inlet -> the snapshot that is in the outlets (None: nothing of it is). ``externals``: source -> ``{"time": ISO}``

@@ -17,7 +17,7 @@ CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.P
 
 @dataclass(frozen=True)
 class Membership:
-    """Which jobs and tables belong to a barrier: fixed when it was opened, so barriers in flight may differ."""
+    """The jobs and tables of a barrier: fixed when it was opened, so barriers in flight may differ."""
 
     barrier_id: int
     predecessor: int | None
@@ -46,7 +46,7 @@ def consumers_of_table(barrier_id: int, table: str, later: Sequence[Membership])
 
 
 def _later(barriers: Iterable[Membership], anew: dict[int, frozenset[str]]) -> dict[int, tuple[str, ...]]:
-    """By barrier: the jobs that stand on ``anew``, which are tables by the barrier at which they are replaced."""
+    """Map each barrier to its jobs that stand on ``anew``: tables by the barrier at which they are replaced."""
     found: dict[int, tuple[str, ...]] = {}
     for barrier in barriers:
         topology = barrier.topology
@@ -59,7 +59,7 @@ def _later(barriers: Iterable[Membership], anew: dict[int, frozenset[str]]) -> d
 
 
 def voided(attempts: Iterable[Attempt], stands_on: Mapping[int, tuple[str, ...]]) -> tuple[Attempt, ...]:
-    """Of ``attempts``, those that have read or built on what is staged anew. One that still waits has not."""
+    """Return those of ``attempts`` that read or built on what is staged anew. One that still waits has not."""
     return tuple(
         attempt
         for attempt in attempts

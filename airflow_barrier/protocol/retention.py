@@ -47,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class BarrierVerdict:
-    """What becomes of one barrier, and why. ``recent``: it is in the window that the retention itself keeps, or a sink
+    """The fate of one barrier, and why. ``recent``: it is in the window that the retention itself keeps, or a sink
     holds, with every step since; what a lease keeps beyond it stands alone.
     """
 

@@ -22,7 +22,7 @@ MAX_REPLAY_BARRIERS = 31
 
 
 class RevisionState(str, Enum):
-    """Where a revision stands."""
+    """The state of a revision."""
 
     STAGING = "STAGING"  # its barriers are computed again, one after the other
     COMMITTING = "COMMITTING"  # the decision to publish it is durable: it only rolls forward
@@ -31,7 +31,7 @@ class RevisionState(str, Enum):
 
 
 class RevisionMode(str, Enum):
-    """How a revision computes."""
+    """A revision's way to compute."""
 
     #: on the snapshots just before its first barrier, barrier by barrier
     INCREMENTAL = "incremental"
@@ -58,7 +58,7 @@ BY_STATEMENT = "sql"
 
 @dataclass(frozen=True)
 class TableCorrection:
-    """What stands in for the epoch of a root table at one barrier, instead of what its job makes of its cut.
+    """The stand-in for the epoch of a root table at one barrier, instead of what its job makes of its cut.
 
     ``correction`` is JSON that Spark's side understands (:mod:`airflow_barrier.spark.corrections`).
     """

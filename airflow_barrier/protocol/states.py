@@ -10,7 +10,7 @@ from airflow_barrier.protocol.errors import IllegalTransitionError
 
 
 class BarrierState(str, Enum):
-    """Where a barrier stands, over all its tables."""
+    """The state of a barrier, over all its tables."""
 
     OPEN = "OPEN"
     PRECOMMIT = "PRECOMMIT"
@@ -21,7 +21,7 @@ class BarrierState(str, Enum):
 
 
 class TableState(str, Enum):
-    """Where one table stands at one barrier."""
+    """The state of one table at one barrier."""
 
     PENDING = "PENDING"
     PROCESSED = "PROCESSED"
@@ -29,7 +29,7 @@ class TableState(str, Enum):
 
 
 class AttemptState(str, Enum):
-    """Where one run of one job for one barrier stands."""
+    """The state of one run of one job for one barrier."""
 
     REQUESTED = "REQUESTED"  # asked for; its inputs may not be there yet
     RUNNING = "RUNNING"  # inputs pinned, Spark may be writing to the attempt branch
@@ -41,7 +41,7 @@ class AttemptState(str, Enum):
 
 
 class Decision(str, Enum):
-    """Whose snapshot of a table stands, where somebody else moved it while its barrier was COMMITTING."""
+    """The choice of the standing snapshot if somebody else moved a table while its barrier was COMMITTING."""
 
     KEEP_OURS = "keep-ours"
     ADOPT_THEIRS = "adopt-theirs"

@@ -106,7 +106,7 @@ class Table:
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """Return what the table is made with."""
+        """The properties that the table is made with."""
         return {**_WANTED, **self.properties}
 
     def _partition(self, written: str, columns: Mapping[str, Column]) -> Partition:

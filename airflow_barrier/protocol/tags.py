@@ -25,7 +25,7 @@ class TagPolicy:
 
     @classmethod
     def parse(cls, text: str) -> TagPolicy:
-        """From ``every=N`` or ``newest=K``. Raises :class:`ConfigurationError`."""
+        """Parse ``every=N`` or ``newest=K``. Raises :class:`ConfigurationError`."""
         match = _TEXT.match(text.strip())
         if match is None:
             raise ConfigurationError(f"tag policy {text!r}: expected 'every=N' (1: all) or 'newest=K' with N, K >= 1")

@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What one DAG adds to a topology: its jobs.
+    """The part of a topology that one DAG adds: its jobs.
 
     ``tables``: those of its outlets that are declared with their columns. They are not registered: who opens or joins
     has them from the DAG.
@@ -237,7 +237,7 @@ class Topology:
 
 
 def maintenance_topology(name: str, tables: Iterable[str], owner: str) -> Topology:
-    """Return what a maintenance barrier is opened with: a job for each table, which waits for that table and no other.
+    """Return the topology of a maintenance barrier: a job for each table, which waits for that table and no other.
 
     >>> maintenance_topology("shopping", ["shop.b", "shop.a"], "upkeep").writer("shop.a").name
     'compaction of shop.a'
