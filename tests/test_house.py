@@ -29,6 +29,46 @@ from tests.support.waiting import patience
 PACKAGE = Path(airflow_barrier.__file__).parent
 DAGS = Path(__file__).parent.parent / "dags"
 GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
+#: First words of docstrings that begin with no thing and no verb.
+HEADLESS = frozenset(
+    [
+        "what",
+        "who",
+        "whose",
+        "which",
+        "where",
+        "when",
+        "whether",
+        "why",
+        "how",
+        "that",
+        "those",
+        "whatever",
+        "whoever",
+        "if",
+        "of",
+        "by",
+        "for",
+        "in",
+        "from",
+        "to",
+        "with",
+        "without",
+        "as",
+        "at",
+        "on",
+        "up",
+        "until",
+        "between",
+        "beside",
+        "behind",
+        "since",
+        "among",
+        "about",
+        "before",
+        "after",
+    ]
+)
 #: Of the package, to parse dags/shopping.py. Airflow's DAG processor does so for every DAG file, again and again.
 MODULES_OF_A_DAG_FILE = 47
 
@@ -275,6 +315,19 @@ except ConfigurationError as error:
         "found module 'pigeon_post' has no attribute 'HawkSink'; "
         "correct the entry point, and install its package again",
     ]
+
+
+def test_a_docstring_begins_with_a_verb_or_the_name_of_the_thing() -> None:
+    """A relative clause or a preposition leaves open which thing it is about."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    headless = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno} {node.name}: {told.splitlines()[0]}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, kinds) and (told := ast.get_docstring(node))
+        if told.split()[0].lower() in HEADLESS
+    ]
+    assert headless == []
 
 
 def test_the_glossary_has_each_state_and_no_other() -> None:

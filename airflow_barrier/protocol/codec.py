@@ -212,7 +212,9 @@ def _mismatch(expected: str, found: str) -> WireFormError:
 
 
 class _Layout(NamedTuple):
-    """What a record is written with: its constants, the names of its fields, and those that are left out if None."""
+    """The parts that a record is written with: its constants, the names of its fields, and those that are left out if
+    None.
+    """
 
     constants: dict[str, Any]
     names: tuple[str, ...]
