@@ -148,8 +148,7 @@ class Cluster:
                 f"{self.what}: expected Kafka at {self.address} to let in whom connection {self._conn_id} names, "
                 f"found: {self._keeps_out.str()}; see that its name, password and certificates are right"
             )
-        last = self._heard[-1].str() if self._heard else ""
-        also = "" if last in found else f" ({last})"
+        also = "" if self._last is None or self._last.str() in found else f" ({self._last.str()})"
         return self._unavailable_error(
             f"{self.what}: expected Kafka at {self.address} to answer, found: {found}{also}; {self.outcome}see that it "
             f"runs, and that connection {self._conn_id} leads there"
@@ -158,5 +157,9 @@ class Cluster:
     @property
     def _keeps_out(self) -> KafkaError | None:
         """The error by which brokers refuse the login, if that is what they said last."""
-        last = self._heard[-1] if self._heard else None
-        return last if last is not None and last.code() in _NOT_LET_IN else None
+        return self._last if self._last is not None and self._last.code() in _NOT_LET_IN else None
+
+    @property
+    def _last(self) -> KafkaError | None:
+        """The last error of a connection. That all brokers are down follows it, and tells no reason."""
+        return next((error for error in reversed(self._heard) if error.code() != KafkaError._ALL_BROKERS_DOWN), None)

@@ -104,7 +104,7 @@ class Cluster(kafka.Cluster):
         return found
 
     def producer(self, transactional_id: str, transaction_timeout: int, settings: Mapping[str, Any]) -> Producer:
-        """One whose transactions fence those of older ones; see :meth:`begin`."""
+        """A producer whose transactions fence those of older ones."""
         self._heard.clear()
         self.outcome = "whether this was delivered the ledger says to the next try; "
         own = {
