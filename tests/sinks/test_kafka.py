@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from threading import Thread
@@ -172,9 +171,8 @@ def _grant(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperatio
 
 
 @pytest.fixture
-def no_rights(kafka: Kafka) -> Iterator[None]:
-    """USER has none but those that the test grants."""
-    yield
+def no_rights(kafka: Kafka) -> None:
+    """Take from USER the rights that tests before this one have granted."""
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
