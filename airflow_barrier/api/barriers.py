@@ -15,11 +15,11 @@ from airflow_barrier.api.sight import Sight, SightDep, owners
 from airflow_barrier.api.summaries import barrier_of, failed_of, late_of, task_of
 from airflow_barrier.api.waits import again_at, explained
 from airflow_barrier.coordinator.lateness import Standing, standings
-from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
+from airflow_barrier.metaservice.overviews import Overviews, TableAt
 from airflow_barrier.protocol.deliveries import DeliveryRecord
 from airflow_barrier.protocol.health import health_of
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.records import NO_RUN, Barrier, Cut
+from airflow_barrier.protocol.records import NO_RUN, AttemptProgress, Barrier, Cut
 from airflow_barrier.protocol.topology import Job
 
 #: Characters of a position that are told.
@@ -70,10 +70,10 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     sources = {source.name for job in seen_jobs.values() for source in job.externals}
     sinks = [each.name for each in meta.deliveries.of(sight.name) if sight.sees(each.owner)]
 
-    def look(rows: Overviews) -> tuple[States, Standing, list[TableAt], list[AttemptRow], list[DeliveryRecord]]:
+    def look(rows: Overviews) -> tuple[States, Standing, list[TableAt], list[AttemptProgress], list[DeliveryRecord]]:
         tables, attempts = rows.tables_at(sight.name, barrier_id), rows.attempts(sight.name, barrier_id)
         states = states_at(rows, sight.name, barrier_id, tables, attempts)
-        standing = standings(rows, {sight.name: None})[sight.name]
+        standing = standings(rows, {sight.name: None})[sight.name].at(barrier_id)
         return states, standing, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
 
     states, standing, progress, attempts, deliveries = meta.overviews.together(look)
@@ -85,10 +85,9 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     run = found.run if found.run != NO_RUN and sight.sees(found.run.dag_id) else None
     whole = sight.sees_all(owners(topology.jobs))
     dags = owners(seen_jobs.values())
-    failed = failed_of((each for each in standing.failed if each.barrier_id == barrier_id), dags)
-    waits = sight.waits_of(each for each in (*standing.late, *standing.expected) if each.barrier_id == barrier_id)
-    late = [each for each in explained(standing, waits) if each.barrier_id == barrier_id]
-    is_late = bool(late_of((each for each in standing.late if each.barrier_id == barrier_id), dags))
+    failed, is_late = failed_of(standing.failed, dags), bool(late_of(standing.late, dags))
+    waits = sight.waits_of((*standing.late, *standing.expected))
+    late = explained(standing, waits)
     return models.BarrierDetail(
         **dict(barrier_of(found, whole=whole)),
         topology=sight.name,
@@ -139,7 +138,7 @@ def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarri
     )
 
 
-def _attempt(sight: Sight, attempt: AttemptRow, job: Job, tables: Collection[str]) -> models.Attempt:
+def _attempt(sight: Sight, attempt: AttemptProgress, job: Job, tables: Collection[str]) -> models.Attempt:
     task = task_of(attempt.request_key)
     return models.Attempt(
         attempt_id=attempt.attempt_id,

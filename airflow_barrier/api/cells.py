@@ -11,9 +11,9 @@ from airflow_barrier.api.sight import Sight
 from airflow_barrier.api.waits import wait_of
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.lateness import Late, standings
-from airflow_barrier.metaservice.overviews import AttemptRow, Newest, Overviews, TableAt, TableRow
+from airflow_barrier.metaservice.overviews import Newest, Overviews, TableAt, TableRow
 from airflow_barrier.protocol.cells import CellState, cell_state
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import AttemptProgress, Barrier
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
 
@@ -80,7 +80,7 @@ def states_of(
 
 
 def states_at(
-    rows: Overviews, topology: str, barrier_id: int, tables: Iterable[TableAt], attempts: Iterable[AttemptRow]
+    rows: Overviews, topology: str, barrier_id: int, tables: Iterable[TableAt], attempts: Iterable[AttemptProgress]
 ) -> States:
     """Return one barrier's states, from all its ``tables`` and ``attempts``, oldest first."""
     (barrier,) = rows.at(topology, [barrier_id])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Path
@@ -12,9 +13,10 @@ from airflow_barrier.api.waits import waits_of
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.doing import summary_of
 from airflow_barrier.coordinator.lateness import Late
-from airflow_barrier.metaservice.overviews import AttemptRow, Known, Overviews
+from airflow_barrier.metaservice.overviews import Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import MetaServiceMissingError
+from airflow_barrier.protocol.records import AttemptProgress
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
@@ -97,15 +99,15 @@ class Sight:
         """The tables of the jobs that are seen now."""
         return frozenset(table for job in self.jobs() for table in job.outlets)
 
-    def summary(self, attempt: AttemptRow | None, job: Job, tables: Collection[str], *, member: bool) -> str:
+    def summary(self, attempt: AttemptProgress | None, job: Job, tables: Collection[str], *, member: bool) -> str:
         """Describe a job's work in a few words, which name none but these ``tables``."""
         if attempt is None or attempt.state is not AttemptState.REQUESTED:
-            told = None if attempt is None else attempt._replace(reason=self.reason(attempt))
+            told = None if attempt is None else replace(attempt, reason=self.reason(attempt))
             return summary_of(told, job.owner, member=member)
         waits = self.waits(attempt, tables)
         return f"waits for {', '.join(waits)}" if waits else "requested"
 
-    def waits(self, attempt: AttemptRow, tables: Collection[str]) -> list[str]:
+    def waits(self, attempt: AttemptProgress, tables: Collection[str]) -> list[str]:
         """Return an attempt's unmet needs; of those that are none of ``tables`` only that there are some."""
         needs = attempt.waited_for if attempt.state is AttemptState.REQUESTED else ()
         told = [str(need) for need in needs if need.table in tables]
@@ -115,7 +117,7 @@ class Sight:
         """Map those of these that are seen to why they do not begin. What asks is not in a transaction."""
         return waits_of(self._access, held_up, self._readable)
 
-    def reason(self, attempt: AttemptRow) -> str | None:
+    def reason(self, attempt: AttemptProgress) -> str | None:
         """Return the reason why an attempt ended. That another job was staged anew is told to who may read all."""
         own = attempt.state not in (AttemptState.FENCED, AttemptState.VOIDED)
         return attempt.reason if own or self.sees_all(self._asked) else None

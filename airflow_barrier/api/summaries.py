@@ -10,11 +10,10 @@ from airflow_barrier.coordinator.awaited import task_key
 from airflow_barrier.coordinator.failing import Failed
 from airflow_barrier.coordinator.lateness import Late
 from airflow_barrier.coordinator.status import SinkStatus
-from airflow_barrier.metaservice.overviews import BarrierRow
 from airflow_barrier.protocol.records import Barrier
 
 
-def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierSummary:
+def barrier_of(barrier: Barrier, *, whole: bool) -> models.BarrierSummary:
     """``whole``: whether all of its DAGs are seen, since its reason may be the error of any job."""
     return models.BarrierSummary(
         barrier_id=barrier.barrier_id,

@@ -17,11 +17,12 @@ from airflow_barrier.api.waits import again_at, explained, waits_of
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.lateness import Late, Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
-from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
+from airflow_barrier.metaservice.overviews import Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkState
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.health import WORST_FIRST, Health, health_of
+from airflow_barrier.protocol.records import Barrier
 
 #: How many of the newest barriers a summary has.
 _RECENT = 10
@@ -212,7 +213,7 @@ def _summary(deployment: str, glance: _Glance) -> models.TopologySummary:
     known, dags, standing = glance.known, glance.dags, glance.standing
     hidden = len(known.dags.keys() - dags.keys())
 
-    def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
+    def whole(barrier: Barrier) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
 
     readable = standing.readable

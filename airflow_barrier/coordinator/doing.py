@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_barrier.metaservice.overviews import AttemptRow
-from airflow_barrier.protocol.records import Attempt
+from airflow_barrier.protocol.records import AttemptProgress
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
 
 
-def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) -> str:
+def summary_of(attempt: AttemptProgress | None, dag: str, *, member: bool) -> str:
     """Return in words what a job is doing whose inputs are there, with its error. ``attempt``: its newest one; ``dag``
     and ``member``: as in :class:`~airflow_barrier.coordinator.status.JobStatus`.
     """
@@ -19,7 +18,7 @@ def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) 
     return words
 
 
-def words_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool, waits_for: Sequence[str] = ()) -> str:
+def words_of(attempt: AttemptProgress | None, dag: str, *, member: bool, waits_for: Sequence[str] = ()) -> str:
     """The same without the error. ``waits_for``: the jobs whose tables it needs and that have not brought them."""
     if waits_for:
         return f"waits for {', '.join(waits_for)}"

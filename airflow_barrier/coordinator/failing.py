@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.metaservice.overviews import AttemptRow, InFlight, Overviews
+from airflow_barrier.metaservice.overviews import InFlight, Overviews
+from airflow_barrier.protocol.records import AttemptProgress
 from airflow_barrier.protocol.topology import Job, Topology, downstream_jobs
 
 
@@ -61,7 +62,7 @@ def failures(rows: Overviews, in_flight: Mapping[str, Sequence[InFlight]]) -> di
     return found
 
 
-def _at(topology: Topology, pending: Collection[str], attempts: Sequence[AttemptRow]) -> list[Failed]:
+def _at(topology: Topology, pending: Collection[str], attempts: Sequence[AttemptProgress]) -> list[Failed]:
     """Return the failed jobs whose tables the barrier still lacks."""
     jobs = {job.name: job for job in topology.jobs}
     found = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -13,9 +13,8 @@ from typing import NamedTuple
 from airflow_barrier.coordinator.awaited import Awaited, task_key
 from airflow_barrier.coordinator.doing import summary_of
 from airflow_barrier.coordinator.failing import Failed, failures
-from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place, Stamp
-from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.records import Barrier, BarrierKind
+from airflow_barrier.metaservice.overviews import InFlight, Overviews, Place, Stamp
+from airflow_barrier.protocol.records import AttemptProgress, Barrier, BarrierKind
 from airflow_barrier.protocol.spans import short
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState
 from airflow_barrier.protocol.topology import Job
@@ -26,20 +25,6 @@ _USUAL_OF = 20
 #: A job is late after so many times the usual time, and never before that much.
 _TIMES = 2
 _LEAST = timedelta(seconds=60)
-
-
-@dataclass(frozen=True)
-class LateJob:
-    """A job that has not brought ``tables`` to a barrier, although all that it needs has been there ``since`` (UTC).
-
-    ``dag`` runs it. ``summary``: what it is doing, in a few words.
-    """
-
-    job: str
-    dag: str
-    tables: tuple[str, ...]
-    since: datetime
-    summary: str
 
 
 @dataclass(frozen=True)
@@ -68,23 +53,6 @@ class Late:
         return self.what if self.why is None else f"{self.what}; {self.why}"
 
 
-_Waiting = tuple[LateJob, Awaited]
-
-
-def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
-    """Return the jobs that ``barrier`` waits for, the latest first; jobs that wait for others are not among them.
-
-    None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
-    """
-
-    def look(rows: Overviews) -> tuple[LateJob, ...]:
-        in_flight = rows.in_flight([barrier.topology])[barrier.topology]
-        found = _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id])
-        return tuple(job for job, _ in found.get((barrier.topology, barrier.barrier_id), ()))
-
-    return meta.overviews.together(look)
-
-
 @dataclass(frozen=True)
 class Standing:
     """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
@@ -93,9 +61,9 @@ class Standing:
     for and that are not late yet.
     """
 
-    recent: Sequence[BarrierRow]
+    recent: Sequence[Barrier]
     in_flight: Sequence[InFlight]
-    readable: BarrierRow | None
+    readable: Barrier | None
     age: float | None
     revision: int | None
     failed: Sequence[Failed]
@@ -106,6 +74,14 @@ class Standing:
     def states(self) -> list[BarrierState]:
         """The states of its newest barriers, and of all that are in flight."""
         return [*(row.state for row in self.recent), *(barrier.state for barrier, _ in self.in_flight)]
+
+    def at(self, barrier_id: int) -> Standing:
+        """The same, with nothing failed, late or expected but at that barrier."""
+        failed = [each for each in self.failed if each.barrier_id == barrier_id]
+        late, expected = (
+            [each for each in found if each.barrier_id == barrier_id] for found in (self.late, self.expected)
+        )
+        return replace(self, failed=failed, late=late, expected=expected)
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
@@ -132,9 +108,9 @@ class _Outlook:
     """
 
     stamp: Stamp
-    recent: Sequence[BarrierRow]
+    recent: Sequence[Barrier]
     in_flight: Sequence[InFlight]
-    readable: BarrierRow | None
+    readable: Barrier | None
     revision: int | None
     failed: Sequence[Failed]
     held_up: Sequence[Late]
@@ -151,20 +127,13 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
     if not names:
         return {}
     recent, in_flight, revising = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.revising(names)
-    waiting = _held_up(rows, [each for barriers in in_flight.values() for each in barriers])
+    jobs = _held_up(rows, [each for barriers in in_flight.values() for each in barriers], recent)
     failed = failures(rows, in_flight)
     found = {}
     for name, newest in recent.items():
         barriers = [each.barrier for each in in_flight[name]]
         known = {(each.barrier_id, each.job) for each in failed[name]}  # which says more than that they are late
-        jobs = (
-            (barrier, job, awaited)
-            for barrier in barriers
-            for job, awaited in waiting.get((name, barrier.barrier_id), ())
-            if (barrier.barrier_id, job.job) not in known
-        )
-        took = _took(newest)
-        held_up = [_late_job(barrier, job, awaited, took) for barrier, job, awaited in jobs]
+        held_up = [each for each in jobs[name] if (each.barrier_id, each.job) not in known]
         held_up += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
         found[name] = _Outlook(
@@ -193,14 +162,7 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
     )
 
 
-def _late_job(barrier: Barrier, job: LateJob, awaited: Awaited, took: Sequence[_Took]) -> Late:
-    tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
-    what = f"{tables} holds up barrier {barrier.barrier_id}"
-    at = job.since + _patience_of(took, job.since)
-    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, what, why=job.summary, awaited=awaited)
-
-
-def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
+def _uncommitted(oldest: Barrier, recent: Sequence[Barrier]) -> list[Late]:
     """The barrier that is the next to be committed, if all jobs are done and nobody does it; others wait for it."""
     if oldest.state is BarrierState.OPEN:
         return []
@@ -222,7 +184,7 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
     return [Late(number, None, run.dag_id or None, (), since, at, what, awaited=awaited)]
 
 
-def _unopened(recent: Sequence[BarrierRow]) -> list[Late]:
+def _unopened(recent: Sequence[Barrier]) -> list[Late]:
     """Nothing is open, and the next timestamp has passed by as much as there is between two, as a rule."""
     opened = [row for row in recent if row.kind is BarrierKind.EPOCH and row.state is not BarrierState.ABORTED]
     between = [(after.timestamp - before.timestamp).total_seconds() for after, before in pairwise(opened)]
@@ -236,11 +198,11 @@ def _unopened(recent: Sequence[BarrierRow]) -> list[Late]:
     aborted = any(row.barrier_id > newest.barrier_id and row.kind is BarrierKind.EPOCH for row in recent)
     none = "all barriers that were opened after {} were aborted" if aborted else "no barrier was opened after {}"
     what = f"{none.format(newest.barrier_id)}, as a rule there is one every {short(usual)}"
-    dag = newest.run_dag_id or None
+    dag = newest.run.dag_id or None
     return [Late(None, None, dag, (), since, at, what, awaited=None if dag is None else Awaited(dag))]
 
 
-def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
+def _stale(readable: Barrier | None, freshness: float | None) -> list[Late]:
     """Readers have something older than they are to have."""
     if freshness is None or readable is None:
         return []
@@ -249,7 +211,7 @@ def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
     return [Late(None, None, None, (), since, since, what)]
 
 
-def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
+def _readable(rows: Overviews, topology: str, recent: Sequence[Barrier]) -> Barrier | None:
     """Return the barrier that repeatable read serves; None for the baseline, which has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
     if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
@@ -264,7 +226,7 @@ class _Took(NamedTuple):
     seconds: float
 
 
-def _took(recent: Iterable[BarrierRow]) -> list[_Took]:
+def _took(recent: Iterable[Barrier]) -> list[_Took]:
     return [
         _Took(row.commit_at, (row.commit_at - row.opened_at).total_seconds())
         for row in recent
@@ -290,11 +252,14 @@ def _patience(took: tuple[float, ...]) -> timedelta:
     return max(_LEAST, timedelta(seconds=_TIMES * median(took))) if took else _LEAST
 
 
-def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[_Waiting, ...]]:
-    """(topology, barrier) -> the jobs that it waits for, each with the task that does it. In a handful of queries."""
+def _held_up(
+    rows: Overviews, barriers: Iterable[InFlight], recent: Mapping[str, Sequence[Barrier]]
+) -> dict[str, list[Late]]:
+    """Map each topology to the jobs that ``barriers`` wait for, late or not yet. In a handful of queries."""
+    found: dict[str, list[Late]] = {name: [] for name in recent}
     open_now = [each for each in barriers if each.barrier.state is BarrierState.OPEN]
     if not open_now:
-        return {}
+        return found
     names = sorted({each.barrier.topology for each in open_now})
     pending = rows.pending(names)
     held = {}
@@ -319,10 +284,12 @@ def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, i
     processed = rows.processed_at(
         [need for each, jobs in held.items() for job in jobs for need in _needs(each.barrier, job)]
     )
-    return {
-        (each.barrier.topology, each.barrier.barrier_id): _late(each.barrier, jobs, pending, newest, processed)
-        for each, jobs in held.items()
-    }
+    took = {name: _took(recent[name]) for name in names}
+    for (barrier, _), waited_for in held.items():
+        here = pending.get((barrier.topology, barrier.barrier_id), set())
+        late = _late(barrier, waited_for, here, newest, processed, took[barrier.topology])
+        found[barrier.topology] += sorted(late, key=lambda each: (each.since, each.job))
+    return found
 
 
 def _at(barrier: Barrier, name: str) -> Place:
@@ -341,26 +308,34 @@ def _needs(barrier: Barrier, job: Job) -> list[Place]:
 def _late(
     barrier: Barrier,
     jobs: Iterable[Job],
-    pending: Mapping[tuple[str, int], Collection[str]],
-    newest: Mapping[Place, AttemptRow],
+    pending: Collection[str],
+    newest: Mapping[Place, AttemptProgress],
     processed: Mapping[Place, datetime],
-) -> tuple[_Waiting, ...]:
-    late = []
+    took: Sequence[_Took],
+) -> Iterator[Late]:
     for job in jobs:
         attempt = newest.get(_at(barrier, job.name))
         if barrier.is_maintenance and (attempt is None or attempt.state not in LIVE_ATTEMPTS):
             continue  # nobody waits for it: the table is passed by
         since = max([barrier.opened_at, *(processed[need] for need in _needs(barrier, job) if need in processed)])
-        missing = tuple(table for table in job.outlets if table in pending[barrier.topology, barrier.barrier_id])
+        missing = tuple(table for table in job.outlets if table in pending)
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         # what it waited for is there
-        said = None if attempt is None else attempt._replace(waited_for=())
-        summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)
-        awaited = _awaited(barrier, job, attempt, newest.get(_before(barrier, job.name)))
-        late.append((LateJob(job.name, job.owner, missing, since, summary), awaited))
-    return tuple(sorted(late, key=lambda each: (each[0].since, each[0].job)))
+        said = None if attempt is None else replace(attempt, waited_for=())
+        yield Late(
+            barrier.barrier_id,
+            job.name,
+            job.owner,
+            missing,
+            since,
+            at=since + _patience_of(took, since),
+            what=f"{', '.join(missing[:3])}{more} holds up barrier {barrier.barrier_id}",
+            why=summary_of(said, job.owner, member=job.owner != barrier.run.dag_id),
+            awaited=_awaited(barrier, job, attempt, newest.get(_before(barrier, job.name))),
+        )
 
 
-def _awaited(barrier: Barrier, job: Job, attempt: AttemptRow | None, before: AttemptRow | None) -> Awaited:
+def _awaited(barrier: Barrier, job: Job, attempt: AttemptProgress | None, before: AttemptProgress | None) -> Awaited:
     """``attempt``: the newest one at the barrier. If nobody has asked for it, the task is the one that did so
     ``before``, and the run the one that opened the barrier, unless that is another DAG's.
     """

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 from airflow_barrier.metaservice import revision_rows, schema
 from airflow_barrier.metaservice.cuts import check_begins, insert_cut
 from airflow_barrier.metaservice.leases import roll_back
-from airflow_barrier.metaservice.mapping import to_columns, to_record
+from airflow_barrier.metaservice.mapping import to_columns, to_record, to_records
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -219,7 +219,7 @@ class Barriers(Group):
             .order_by(schema.barrier.c.barrier_id.desc())
             .limit(limit)
         )
-        return [to_record(Barrier, row) for row in connection.execute(query)]
+        return to_records(Barrier, connection.execute(query))
 
     @reads
     def epochs(
@@ -243,14 +243,14 @@ class Barriers(Group):
         else:  # timestamps rise with ids; said as text, planners see that there is an index by time
             query = query.where(schema.NOT_ABORTED, barrier.timestamp > after)
             query = query.order_by(barrier.timestamp, barrier.barrier_id)
-        return [to_record(Barrier, row) for row in connection.execute(query.limit(limit))]
+        return to_records(Barrier, connection.execute(query.limit(limit)))
 
     @reads
     def newest_epochs(self, connection: Connection, topology: str, limit: int) -> list[Barrier]:
         """The newest ``limit`` barriers that are COMMIT and have an epoch, the newest first."""
         query = select(schema.barrier).where(*_with_epoch(topology, committed=True))
         rows = connection.execute(query.order_by(schema.barrier.c.barrier_id.desc()).limit(limit))
-        return [to_record(Barrier, row) for row in rows]
+        return to_records(Barrier, rows)
 
     @reads
     def oldest_readable_epoch(self, connection: Connection, topology: str) -> Barrier | None:

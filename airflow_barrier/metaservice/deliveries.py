@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.metaservice.rows import STANDING, load_topology, lock_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, changes, reads
@@ -242,7 +242,7 @@ class Deliveries(Group):
         )
         query = select(schema.delivery).where(_of(topology, name), silent)
         rows = connection.execute(query.order_by(_DELIVERY.barrier_id, _DELIVERY.revision))
-        return [to_record(DeliveryRecord, row) for row in rows]
+        return to_records(DeliveryRecord, rows)
 
     @changes
     def announce(
@@ -273,7 +273,7 @@ class Deliveries(Group):
         _load(connection, topology, name)
         newest_first = (_DELIVERY.delivered_at.desc(), _DELIVERY.barrier_id.desc(), _DELIVERY.revision.desc())
         query = select(schema.delivery).where(_of(topology, name)).order_by(*newest_first).limit(limit)
-        return [to_record(DeliveryRecord, row) for row in connection.execute(query)]
+        return to_records(DeliveryRecord, connection.execute(query))
 
     @reads
     def took(self, connection: Connection, topology: str, name: str, until: datetime, limit: int = 20) -> list[float]:

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, TextClause, and_, delete, exis
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.deliveries import first_held
 from airflow_barrier.metaservice.leases import sweep
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_records
 from airflow_barrier.metaservice.resolving import readable
 from airflow_barrier.metaservice.rows import chunks, epoch_of, lock_topology, newest, of_barrier, of_topology, progress
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -86,7 +86,7 @@ class Expiry(Group):
             .where(of_topology(schema.barrier, topology), schema.THINNED, _BARRIER.expiring_at.is_not(None))
             .order_by(_BARRIER.barrier_id)
         )
-        return [to_record(Barrier, row) for row in rows]
+        return to_records(Barrier, rows)
 
     @changes
     def trim(self, connection: Connection, topology: str, before: datetime, actor: str) -> list[int]:
@@ -133,7 +133,7 @@ class Expiry(Group):
         rows = connection.execute(
             select(schema.barrier).where(here, barrier.state == BarrierState.COMMIT.value).order_by(barrier.barrier_id)
         )
-        return [to_record(Barrier, row) for row in rows]
+        return to_records(Barrier, rows)
 
 
 def thin(connection: Connection, topology: str, thinned: Sequence[int], before: int, actor: str) -> None:
@@ -246,7 +246,7 @@ def _candidates(connection: Connection, topology: str, before: datetime, last: i
         .order_by(barrier.barrier_id)
         .limit(_AT_ONCE)
     )
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def _newest_rows(

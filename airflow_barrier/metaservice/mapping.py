@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
-from sqlalchemy import Row
+from sqlalchemy import CursorResult, Row
 
 from airflow_barrier.protocol.codec import encode, wire_form
 from airflow_barrier.protocol.records import AuditEntry, TableProgress
@@ -32,10 +32,20 @@ _NAMED = {
 
 def to_record(kind: type[_R], row: Row[Any], /, **given: Any) -> _R:
     """The record of a row; ``given``: the fields that are no column."""
-    columns, parts = _plan(cast("Hashable", kind), frozenset(given))
-    values = columns(row)
-    found = {name: values[at] if read is None else read(*values[at : at + count]) for name, at, count, read in parts}
-    return kind(**found, **given)
+    _, values_of, parts = _plan(cast("Hashable", kind), frozenset(given))
+    return kind(**_fields(parts, values_of(row)), **given)
+
+
+def to_records(kind: type[_R], rows: CursorResult[Any]) -> list[_R]:
+    """The records of all rows. Columns are found once: by its name, in each row, one costs more than its field."""
+    columns, _, parts = _plan(cast("Hashable", kind), frozenset())
+    names = list(rows.keys())
+    values_of = itemgetter(*map(names.index, columns))
+    return [kind(**_fields(parts, values_of(row))) for row in rows]
+
+
+def _fields(parts: Sequence[_Part], values: Sequence[Any]) -> dict[str, Any]:
+    return {name: values[at] if read is None else read(*values[at : at + count]) for name, at, count, read in parts}
 
 
 def to_columns(kind: type, /, **values: Any) -> dict[str, Any]:
@@ -53,8 +63,8 @@ def _held(value: Any) -> Any:
 
 
 @cache
-def _plan(kind: Any, given: frozenset[str]) -> tuple[Callable[[Row[Any]], Sequence[Any]], list[_Part]]:
-    """Return the getter of a row's columns, and the parts of them that the record's fields are made of."""
+def _plan(kind: Any, given: frozenset[str]) -> tuple[Sequence[str], Callable[[Any], Sequence[Any]], Sequence[_Part]]:
+    """Return the names of a record's columns, the getter of them, and the parts of them that its fields are made of."""
     columns: list[str] = []
     parts: list[_Part] = []
     for name, hint in get_type_hints(kind).items():
@@ -62,7 +72,7 @@ def _plan(kind: Any, given: frozenset[str]) -> tuple[Callable[[Row[Any]], Sequen
             own = [column for column, _ in _columns(kind, name, hint)]
             parts.append((name, len(columns), len(own), hint if _is_record(hint) else _reader(hint)))
             columns += own
-    return attrgetter(*columns), parts
+    return columns, attrgetter(*columns), parts
 
 
 def _columns(kind: type, field: str, hint: Any) -> Iterator[tuple[str, str | None]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, literal, or_, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_records
 from airflow_barrier.metaservice.rows import STANDING, load_topology, of_topology, topology_version
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.delay import AttemptMoments, BarrierMoments
@@ -96,7 +96,7 @@ class Moments(Group):
         barrier, progress, attempt = schema.barrier, schema.table_progress.c, schema.attempt.c
         is_standing = barrier.c.state != BarrierState.ABORTED.value
         rows = connection.execute(select(barrier).where(_of(barrier, topology, barrier_ids), is_standing))
-        standing = [to_record(Barrier, row) for row in rows]
+        standing = to_records(Barrier, rows)
         takers = [each for each in standing if each.kind is BarrierKind.EPOCH]
         lost = _aborted(connection, topology, [(each.predecessor or 0, each.barrier_id) for each in takers])
         barriers = [*standing, *(each for some in lost.values() for each in some)]
@@ -144,7 +144,7 @@ def _aborted(connection: Connection, topology: str, takers: Iterable[tuple[int, 
         barrier.state == BarrierState.ABORTED.value,
         barrier.kind == BarrierKind.EPOCH.value,
     )
-    aborted = [to_record(Barrier, row) for row in connection.execute(query.order_by(barrier.barrier_id))]
+    aborted = to_records(Barrier, connection.execute(query.order_by(barrier.barrier_id)))
     return {
         barrier_id: [each for each in aborted if predecessor < each.barrier_id < barrier_id]
         for predecessor, barrier_id in apart

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,7 +28,7 @@ from sqlalchemy import (
 )
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.metaservice.revision_rows import load_revision
 from airflow_barrier.metaservice.rows import (
     STANDING,
@@ -41,7 +42,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkState
-from airflow_barrier.protocol.records import Barrier, BarrierKind, Need
+from airflow_barrier.protocol.records import AttemptProgress, Barrier
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Topology
@@ -77,24 +78,6 @@ class Known(NamedTuple):
     names: Mapping[str, str]
 
 
-class BarrierRow(NamedTuple):
-    """A barrier as lists show it; the names are the database's."""
-
-    topology: str
-    barrier_id: int
-    timestamp: datetime
-    state: BarrierState
-    kind: BarrierKind
-    computed_in: int
-    topology_version: int
-    opened_at: datetime
-    precommit_at: datetime | None
-    commit_at: datetime | None
-    aborted_at: datetime | None
-    reason: str | None
-    run_dag_id: str
-
-
 class InFlight(NamedTuple):
     """A barrier that is neither committed nor aborted, and the digest of its topology."""
 
@@ -118,26 +101,6 @@ class TableAt(NamedTuple):
     snapshot_id: int | None
     processed_at: datetime | None
     written_at: datetime | None
-
-
-class AttemptRow(NamedTuple):
-    """An attempt without what it reads and writes."""
-
-    attempt_id: int
-    barrier_id: int
-    job: str
-    state: AttemptState
-    requested_at: datetime
-    started_at: datetime | None
-    closed_at: datetime | None
-    processed_at: datetime | None
-    ended_at: datetime | None
-    reason: str | None
-    request_key: str
-    tried: int | None
-    tries: int | None
-    again_at: datetime | None
-    waited_for: tuple[Need, ...]
 
 
 class Place(NamedTuple):
@@ -170,12 +133,11 @@ class Stamp(NamedTuple):
 class Newest(NamedTuple):
     """The newest attempt of a job at a barrier, and how many there were."""
 
-    attempt: AttemptRow
+    attempt: AttemptProgress
     tries: int
 
 
-_BARRIER_COLUMNS = [_BARRIER[name] for name in BarrierRow._fields]
-_ATTEMPT_COLUMNS = [_ATTEMPT[name] for name in AttemptRow._fields]
+_ATTEMPT_COLUMNS = [_ATTEMPT[each.name] for each in fields(AttemptProgress)]
 
 
 class Overviews(Group):
@@ -234,9 +196,9 @@ class Overviews(Group):
     # --- barriers -------------------------------------------------------------------------------------
 
     @reads
-    def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[BarrierRow]]:
+    def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[Barrier]]:
         """Map each topology to the barriers with its ``count`` newest numbers, newest first, without the baseline."""
-        found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
+        found: dict[str, list[Barrier]] = {name: [] for name in topologies}
         newest = (
             select(func.coalesce(func.max(_BARRIER.barrier_id), 0))
             .where(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING)
@@ -252,10 +214,10 @@ class Overviews(Group):
         # Numbers, not a condition on them: for that, databases read all barriers, and look for the newest at each.
         at = _places(connection)
         rows = connection.execute(
-            select(*_BARRIER_COLUMNS).join(at, _belongs_to(schema.barrier, at)), {"places": json.dumps(places)}
-        ).all()
-        for row in sorted(rows, key=lambda row: -row.barrier_id):
-            found[row.topology].append(_to_barrier(row))
+            select(schema.barrier).join(at, _belongs_to(schema.barrier, at)), {"places": json.dumps(places)}
+        )
+        for barrier in sorted(to_records(Barrier, rows), key=lambda barrier: -barrier.barrier_id):
+            found[barrier.topology].append(barrier)
         return found
 
     @reads
@@ -275,15 +237,15 @@ class Overviews(Group):
         return found
 
     @reads
-    def served(self, connection: Connection, topology: str, states: Collection[BarrierState]) -> BarrierRow | None:
+    def served(self, connection: Connection, topology: str, states: Collection[BarrierState]) -> Barrier | None:
         """The newest barrier in one of ``states``; the baseline is one."""
         row = connection.execute(
-            select(*_BARRIER_COLUMNS)
+            select(schema.barrier)
             .where(of_topology(schema.barrier, topology), _BARRIER.state.in_([state.value for state in states]))
             .order_by(_BARRIER.barrier_id.desc())
             .limit(1)
         ).one_or_none()
-        return None if row is None else _to_barrier(row)
+        return None if row is None else to_record(Barrier, row)
 
     @reads
     def before(self, connection: Connection, topology: str, before: int | None, limit: int) -> list[Barrier]:
@@ -297,7 +259,7 @@ class Overviews(Group):
             .order_by(_BARRIER.barrier_id.desc())
             .limit(limit)
         )
-        return [to_record(Barrier, row) for row in rows]
+        return to_records(Barrier, rows)
 
     @reads
     def at(self, connection: Connection, topology: str, barriers: Collection[int]) -> list[Barrier]:
@@ -305,7 +267,7 @@ class Overviews(Group):
         rows = connection.execute(
             select(schema.barrier).where(_at(schema.barrier, topology, list(barriers))).order_by(_BARRIER.barrier_id)
         )
-        return [to_record(Barrier, row) for row in rows]
+        return to_records(Barrier, rows)
 
     @reads
     def revised(self, connection: Connection, topology: str, number: int) -> tuple[Revision, list[Barrier]]:
@@ -316,7 +278,7 @@ class Overviews(Group):
             .where(of_topology(schema.barrier, topology, number), schema.NOT_ABORTED)
             .order_by(_BARRIER.barrier_id)
         )
-        return revision, [to_record(Barrier, row) for row in rows]
+        return revision, to_records(Barrier, rows)
 
     @reads
     def revising(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
@@ -403,37 +365,35 @@ class Overviews(Group):
         found = {}
         for some in chunks(sorted(jobs) if barriers else []):
             newest = (
-                select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
+                select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("asked"))
                 .where(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some))
                 .group_by(_ATTEMPT.barrier_id, _ATTEMPT.job)
                 .subquery("newest")
             )
-            for *row, tries in connection.execute(
-                select(*_ATTEMPT_COLUMNS, newest.c.tries).join(newest, newest.c.attempt_id == _ATTEMPT.attempt_id)
-            ).all():
-                attempt = _to_attempt(row)
-                found[attempt.barrier_id, attempt.job] = Newest(attempt, tries)
+            query = select(*[*_ATTEMPT_COLUMNS, newest.c.asked])
+            for row in connection.execute(query.join(newest, newest.c.attempt_id == _ATTEMPT.attempt_id)):
+                attempt = to_record(AttemptProgress, row)
+                found[attempt.barrier_id, attempt.job] = Newest(attempt, row.asked)
         return found
 
     @reads
-    def newest_at(self, connection: Connection, jobs: Collection[Place]) -> dict[Place, AttemptRow]:
+    def newest_at(self, connection: Connection, jobs: Collection[Place]) -> dict[Place, AttemptProgress]:
         """The newest attempt of each of these jobs, if it was asked for."""
         at, tries = _places(connection), schema.attempt.alias("tries")
         here = and_(_belongs_to(tries, at), tries.c.job == at.c.name)
         newest = select(func.max(tries.c.attempt_id)).where(here).correlate(at).scalar_subquery()
         rows = connection.execute(
-            select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS).join(at, _ATTEMPT.attempt_id == newest),
-            {"places": json.dumps(list(jobs))},
-        ).all()
-        found = ((topology, _to_attempt(row)) for topology, *row in rows)
-        return {Place(topology, attempt.barrier_id, attempt.job): attempt for topology, attempt in found}
+            select(*_ATTEMPT_COLUMNS).join(at, _ATTEMPT.attempt_id == newest), {"places": json.dumps(list(jobs))}
+        )
+        found = to_records(AttemptProgress, rows)
+        return {Place(each.topology, each.barrier_id, each.job): each for each in found}
 
     @reads
-    def failed(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], list[AttemptRow]]:
+    def failed(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], list[AttemptProgress]]:
         """(topology, barrier in flight) -> the attempts there that have failed, if no other one of their job was asked
         for since.
         """
-        found: dict[tuple[str, int], list[AttemptRow]] = {}
+        found: dict[tuple[str, int], list[AttemptProgress]] = {}
         later = schema.attempt.alias("later")
         for names in chunks(topologies):
             at = _in_flight(names)
@@ -443,13 +403,12 @@ class Overviews(Group):
                 .exists()
             )
             rows = connection.execute(
-                select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS)
+                select(*_ATTEMPT_COLUMNS)
                 .join(at, _belongs_to(schema.attempt, at))
                 .where(_ATTEMPT.state == AttemptState.ABORTED.value, ~since)
             )
-            for topology, *row in rows:
-                attempt = _to_attempt(row)
-                found.setdefault((topology, attempt.barrier_id), []).append(attempt)
+            for attempt in to_records(AttemptProgress, rows):
+                found.setdefault((attempt.topology, attempt.barrier_id), []).append(attempt)
         return found
 
     @reads
@@ -470,14 +429,14 @@ class Overviews(Group):
         return found
 
     @reads
-    def attempts(self, connection: Connection, topology: str, barrier_id: int) -> list[AttemptRow]:
+    def attempts(self, connection: Connection, topology: str, barrier_id: int) -> list[AttemptProgress]:
         """All attempts of a barrier, oldest first."""
         rows = connection.execute(
             select(*_ATTEMPT_COLUMNS)
             .where(of_barrier(schema.attempt, topology, barrier_id))
             .order_by(_ATTEMPT.attempt_id)
-        ).all()
-        return [_to_attempt(row) for row in rows]
+        )
+        return to_records(AttemptProgress, rows)
 
     # --- runs -----------------------------------------------------------------------------------------
 
@@ -550,7 +509,7 @@ class Overviews(Group):
             .where(table.c.topology == topology, table.c.sink.in_(sinks), table.c.barrier_id == barrier_id)
             .order_by(table.c.sink, table.c.revision)
         )
-        return [to_record(DeliveryRecord, row) for row in rows]
+        return to_records(DeliveryRecord, rows)
 
 
 def _glances_of(
@@ -599,14 +558,3 @@ def _places(connection: Connection) -> Subquery:
 
 def _belongs_to(table: Any, at: Subquery) -> ColumnElement[bool]:
     return and_(table.c.topology == at.c.topology, table.c.line == STANDING, table.c.barrier_id == at.c.barrier_id)
-
-
-def _to_barrier(row: Any) -> BarrierRow:
-    topology, barrier_id, timestamp, state, kind, *rest = row
-    return BarrierRow(topology, barrier_id, timestamp, BarrierState(state), BarrierKind(kind), *rest)
-
-
-def _to_attempt(row: Any) -> AttemptRow:
-    attempt_id, barrier_id, job, state, *rest, needs = row
-    waited_for = tuple(Need(**need) for need in needs)
-    return AttemptRow._make((attempt_id, barrier_id, job, AttemptState(state), *rest, waited_for))

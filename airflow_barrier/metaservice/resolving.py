@@ -21,7 +21,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.metaservice import leases, schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.metaservice.revision_rows import load_revision
 from airflow_barrier.metaservice.rows import (
     STANDING,
@@ -390,7 +390,7 @@ def _replaced(connection: Connection, topology: str, barrier_id: int) -> list[Ba
         )
         .order_by(table.c.line)
     )
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def _numbers(connection: Connection, topology: str, barrier_id: int) -> list[int]:
@@ -416,7 +416,7 @@ def readable(connection: Connection, topology: str, limit: int | None = None) ->
         .where(of_topology(schema.barrier, topology), schema.READABLE, schema.barrier.c.barrier_id > 0)
         .order_by(schema.barrier.c.barrier_id)
     )
-    return [to_record(Barrier, row) for row in connection.execute(query if limit is None else query.limit(limit))]
+    return to_records(Barrier, connection.execute(query if limit is None else query.limit(limit)))
 
 
 def check_asked(asked: Asked) -> None:

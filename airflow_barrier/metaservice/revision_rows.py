@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.metaservice.rows import (
     STANDING,
     of_topology,
@@ -61,7 +61,7 @@ def barriers_of(connection: Connection, revision: Revision) -> list[Barrier]:
         .where(of_topology(table, revision.topology, revision.revision), schema.NOT_ABORTED)
         .order_by(table.c.barrier_id)
     )
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def check_staging(connection: Connection, topology: str, line: int) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import begin_recut, recut
-from airflow_barrier.metaservice.mapping import to_columns, to_record
+from airflow_barrier.metaservice.mapping import to_columns, to_record, to_records
 from airflow_barrier.metaservice.revision_rows import (
     barriers_of,
     check_staging,
@@ -280,7 +280,7 @@ class Revisions(Group):
             .where(_RUNS.c.topology == revision.topology, _RUNS.c.revision == revision.revision)
             .order_by(_RUNS.c.barrier_id, _RUNS.c.dag_id, _RUNS.c.run_id)
         )
-        return [to_record(RevisionRun, row) for row in rows]
+        return to_records(RevisionRun, rows)
 
     @reads
     def run_binding(self, connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
@@ -416,7 +416,7 @@ def _epochs_after(connection: Connection, revision: Revision, known: Sequence[Ba
         .where(of_topology(table, revision.topology), schema.ONE_A_TIMESTAMP, table.c.barrier_id >= first)
         .order_by(table.c.barrier_id)
     )
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def _insert(

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 from sqlalchemy import BindParameter, ColumnElement, Connection, Table, and_, bindparam, literal, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.protocol.codec import decode
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import (
@@ -207,7 +207,7 @@ def newest(connection: Connection, topology: str, states: Iterable[BarrierState]
 def uncommitted(connection: Connection, topology: str, first: int = 0, line: int = STANDING) -> list[Barrier]:
     """The barriers in flight, from ``first`` on, in order."""
     rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first, "line": line})
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def raise_aborted(barrier: Barrier) -> NoReturn:
@@ -347,7 +347,7 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
 def attempts_of(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> list[Attempt]:
     """All attempts of a barrier, oldest first."""
     rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id, "line": line})
-    return [to_record(Attempt, row) for row in rows]
+    return to_records(Attempt, rows)
 
 
 def barrier_key(topology: str, barrier_id: int, line: int = STANDING) -> dict[str, str | int]:

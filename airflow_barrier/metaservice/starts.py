@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, and_, false, insert, or_, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.metaservice.transitions import Event, record
@@ -36,7 +36,7 @@ class Starts(Group):
             .where(of_topology(table, topology), schema.NOT_ABORTED, or_(schema.UNCOMMITTED, revised))
             .order_by(table.c.barrier_id, table.c.job)
         )
-        return [to_record(JobStart, row) for row in rows]
+        return to_records(JobStart, rows)
 
     @reads
     def last_progress(self, connection: Connection, topology: str, table: str) -> TableProgress | None:
@@ -73,7 +73,7 @@ def starts_at(connection: Connection, topology: str, barrier_id: int) -> list[Jo
     """Return the starts of jobs that joined with a barrier."""
     table = schema.job_start
     rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.job))
-    return [to_record(JobStart, row) for row in rows]
+    return to_records(JobStart, rows)
 
 
 def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:

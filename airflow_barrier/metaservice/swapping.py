@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, literal, select, true, update
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import abort_one, join_tables
 from airflow_barrier.metaservice.leases import roll_back
-from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.mapping import to_records
 from airflow_barrier.metaservice.revision_rows import barriers_of, check_staging, load_revision, move
 from airflow_barrier.metaservice.rows import (
     STANDING,
@@ -252,7 +252,7 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
         )
         .order_by(table.c.barrier_id)
     )
-    return [to_record(Barrier, row) for row in rows]
+    return to_records(Barrier, rows)
 
 
 def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:

@@ -216,43 +216,51 @@ class Tries:
     again_at: datetime | None
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One run of one job for one barrier and revision.
+@dataclass(frozen=True, kw_only=True)
+class AttemptProgress:
+    """An attempt without what it reads and writes: as much as is read of many at once.
 
-    ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
-    barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
-    predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
-    ``nonce``: proves that a file is from its worker or its driver; never to be shown. ``tried``, ``tries`` and
-    ``again_at``: :class:`Tries` of one that failed, as far as its task said it.
+    ``tried``, ``tries`` and ``again_at``: :class:`Tries` of one that failed, as far as its task said it.
     """
 
     attempt_id: int
     topology: str
     barrier_id: int
-    computed_in: int
     job: str
     state: AttemptState
     request_key: str
-    generation: str
-    incarnation: str
     requested_at: datetime
     started_at: datetime | None = None
     closed_at: datetime | None = None
     processed_at: datetime | None = None
     ended_at: datetime | None = None
     waited_for: tuple[Need, ...] = ()
+    reason: str | None = None
+    tried: int | None = None
+    tries: int | None = None
+    again_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(AttemptProgress):
+    """One run of one job for one barrier and revision.
+
+    ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
+    barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
+    predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
+    ``nonce``: proves that a file is from its worker or its driver; never to be shown.
+    """
+
+    computed_in: int
+    generation: str
+    incarnation: str
     inputs: Mapping[str, int | None] = field(default_factory=dict)
     previous: Mapping[str, int | None] = field(default_factory=dict)
     bases: Mapping[str, int | None] = field(default_factory=dict)
     staged: Mapping[str, StagedTable] = field(default_factory=dict)
-    reason: str | None = None
     line: int = 0
     code: Mapping[str, str] = field(default_factory=dict)
     nonce: str = field(default="", repr=False)
-    tried: int | None = None
-    tries: int | None = None
-    again_at: datetime | None = None
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

@@ -46,7 +46,17 @@ def _barrier(number: int) -> Barrier:
 def _attempt(number: int, state: AttemptState, snapshot: int | None) -> Attempt:
     staged = {_TABLE: StagedTable(_TABLE, snapshot)} if snapshot is not None else {}
     return Attempt(
-        number, "shopping", 2, 0, "amount", state, "task", "first", "incarnation", requested_at=_OPENED, staged=staged
+        attempt_id=number,
+        topology="shopping",
+        barrier_id=2,
+        computed_in=0,
+        job="amount",
+        state=state,
+        request_key="task",
+        generation="first",
+        incarnation="incarnation",
+        requested_at=_OPENED,
+        staged=staged,
     )
 
 

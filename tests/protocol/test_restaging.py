@@ -90,7 +90,18 @@ def test_of_a_table_that_was_replaced_only_later_barriers_are_staged_anew() -> N
 
 def attempt(attempt_id: int, barrier_id: int, job: str, state: AttemptState) -> Attempt:
     now = datetime(2017, 1, 1, tzinfo=timezone.utc)
-    return Attempt(attempt_id, "shopping", barrier_id, 0, job, state, "key", "generation", "incarnation", now)
+    return Attempt(
+        attempt_id=attempt_id,
+        topology="shopping",
+        barrier_id=barrier_id,
+        computed_in=0,
+        job=job,
+        state=state,
+        request_key="key",
+        generation="generation",
+        incarnation="incarnation",
+        requested_at=now,
+    )
 
 
 @pytest.mark.kills("consuming")

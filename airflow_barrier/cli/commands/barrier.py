@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import barrier_argument, one_or_more
+from airflow_barrier.cli.commands.status import show_trouble
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, one_line_of, row, state_of, table
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.api import models
-    from airflow_barrier.coordinator.lateness import LateJob
+    from airflow_barrier.coordinator.failing import Failed
+    from airflow_barrier.coordinator.lateness import Late
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
 
@@ -88,13 +90,15 @@ LIST = Command(
 
 @dataclass(frozen=True)
 class Shown:
-    """All about one barrier."""
+    """All about one barrier. ``expected``: the jobs for whom all is there, and that are not late yet."""
 
     barrier: Barrier
     tables: tuple[TableProgress, ...]
     attempts: tuple[Attempt, ...]
     cuts: tuple[Cut, ...]
-    late: tuple[LateJob, ...]
+    failed: Sequence[Failed]
+    late: Sequence[Late]
+    expected: Sequence[Late]
 
 
 def _define_show(parser: argparse.ArgumentParser) -> None:
@@ -111,16 +115,19 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _look(meta: MetaService, topology: str, barrier_id: int) -> Shown:
-    from airflow_barrier.coordinator.lateness import late_jobs
+    from airflow_barrier.coordinator.lateness import standings
 
     barrier = meta.barriers.get(topology, barrier_id)
+    standing = meta.overviews.together(lambda rows: standings(rows, {topology: None}))[topology].at(barrier_id)
     cuts = meta.cuts.of(topology, barrier_id)
     return Shown(
         barrier,
         tables=tuple(meta.barriers.progress(topology, barrier_id)),
         attempts=tuple(meta.attempts.of(topology, barrier_id)),
         cuts=tuple(cuts[name] for name in sorted(cuts)),
-        late=late_jobs(meta, barrier),
+        failed=standing.failed,
+        late=standing.late,
+        expected=standing.expected,
     )
 
 
@@ -134,12 +141,12 @@ def _show_one(found: Shown, console: Console) -> None:
         line(console, f"  {barrier.reason}")
     times = [(name.removesuffix("_at"), getattr(barrier, name)) for name in _TIMES]
     line(console, "  " + ", ".join(f"{name} {moment(at)}" for name, at in times if at is not None) + " (UTC)")
+    show_trouble(found.failed, found.late, console)
+    for each in found.expected:
+        line(console, f"  {each.summary} (since {moment(each.since)} UTC, not late yet)")
     _show_tables(found.tables, console)
     _show_attempts(found.attempts, console)
     _show_cuts(found.cuts, console)
-    for late in found.late:
-        whose = f"job {late.job} of DAG {late.dag}, which writes {', '.join(late.tables)}"
-        line(console, f"late: {whose}: {late.summary}; all it needs is there since {moment(late.since)} UTC", "red")
 
 
 def _show_tables(tables: Sequence[TableProgress], console: Console) -> None:
@@ -195,8 +202,8 @@ def _show_cuts(cuts: Sequence[Cut], console: Console) -> None:
 
 SHOW = Command(
     "show",
-    "Show one barrier: its times, tables, attempts and cuts, and who is late. A job is late if all that it needs is "
-    "there and its tables are not PROCESSED; jobs that wait for others are not.",
+    "Show one barrier: its times, tables, attempts and cuts, who has failed, who is late, and for whom else all is "
+    "there: a job is late once that is so for longer than usual, and jobs that wait for others are not.",
     _define_show,
     _show,
     examples=("shopping 3", "shopping 3 --json | jq '.late[].job'"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.coordinator.failing import Failed
+    from airflow_barrier.coordinator.lateness import Late
     from airflow_barrier.coordinator.status import BarrierStatus, SourceStatus, TopologyStatus
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.revisions import Revision
@@ -75,10 +76,7 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
         )
     for one in topologies:
         line(console, f"{one.topology} (version {one.version}): {one.health.value} · {_readers(one)}", "bold")
-        for failed in one.failed:
-            _show_failed(failed, console)
-        for late in one.late:
-            line(console, f"  {late.summary} (since {moment(late.since)} UTC)")
+        show_trouble(one.failed, one.late, console)
         line(console, f"  repeatable read:  {_serves(one.committed)}")
         line(console, f"  read committed:   {_serves(one.precommitted)}")
         line(console, f"  read uncommitted: {_serves_each(one.uncommitted.values())}")
@@ -107,11 +105,15 @@ def _readers(one: TopologyStatus) -> str:
     return said if one.objective is None else f"{said}, objective {short(one.objective)}"
 
 
-def _show_failed(one: Failed, console: Console) -> None:
-    again = "" if one.again_at is None else f"; the next try comes at {moment(one.again_at)} UTC"
-    line(console, f"  {one.summary}, at {moment(one.at)} UTC{again}", "red")
-    if one.reason:
-        line(console, f"    {shortened(one.reason)}", "red")
+def show_trouble(failed: Iterable[Failed], late: Iterable[Late], console: Console) -> None:
+    """Print who has failed, and who is late."""
+    for one in failed:
+        again = "" if one.again_at is None else f"; the next try comes at {moment(one.again_at)} UTC"
+        line(console, f"  {one.summary}, at {moment(one.at)} UTC{again}", "red")
+        if one.reason:
+            line(console, f"    {shortened(one.reason)}", "red")
+    for each in late:
+        line(console, f"  {each.summary} (since {moment(each.since)} UTC)")
 
 
 def _show_revision(one: Revision, console: Console) -> None:

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.declaration import ADDED, declaration_of, declared_source
 from airflow_barrier.sources.files import cuts as file_cuts
 from airflow_barrier.sources.files.cuts import EventTime, Reading
 from airflow_barrier.sources.files.formats import Layout
@@ -117,9 +118,9 @@ class Files:
     event_time: str | None = None
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
-    max_future_skew: timedelta = MAX_FUTURE_SKEW
+    max_future_skew: timedelta = field(default=MAX_FUTURE_SKEW, metadata=ADDED)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    ignore: Sequence[str] = ()
+    ignore: Sequence[str] = field(default=(), metadata=ADDED)
     # not the author's to say, and no part of the declaration: see `within`
     _limits: Limits = field(default_factory=Limits, init=False, repr=False, compare=False)
 
@@ -132,33 +133,11 @@ class Files:
     # --- the declaration --------------------------------------------------------------------------
 
     def declare(self) -> ExternalSource:
-        options: dict[str, Any] = {
-            "path": self.path,
-            "format": self.format,
-            "schema": self.schema,
-            "attribute_by": self.attribute_by,
-            "path_date": self.path_date,
-            "event_time": self.event_time,
-            "allowed_lateness": self.allowed_lateness.total_seconds(),
-            "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
-            "options": dict(self.options),
-            # not where there is none: what was declared before there was such a setting stays as it was
-            **({"ignore": list(self.ignore)} if self.ignore else {}),
-            **({"max_future_skew": skew.total_seconds()} if (skew := self.max_future_skew) != MAX_FUTURE_SKEW else {}),
-        }
-        return ExternalSource(self.name, self.kind, options)
+        return declaration_of(self)
 
     @classmethod
     def of(cls, declared: ExternalSource) -> Files:
-        options = dict(declared.options)
-        idle = options.pop("idle_timeout")
-        return cls(
-            name=declared.name,
-            allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
-            idle_timeout=timedelta(seconds=idle) if idle is not None else None,
-            max_future_skew=timedelta(seconds=options.pop("max_future_skew", MAX_FUTURE_SKEW.total_seconds())),
-            **options,
-        )
+        return declared_source(cls, declared)
 
     @property
     def location(self) -> str:

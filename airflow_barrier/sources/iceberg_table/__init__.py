@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.declaration import ADDED, declaration_of, declared_source
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
@@ -62,7 +63,7 @@ class IcebergTable:
     event_time: str | None = None
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
-    max_future_skew: timedelta = MAX_FUTURE_SKEW
+    max_future_skew: timedelta = field(default=MAX_FUTURE_SKEW, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -83,27 +84,11 @@ class IcebergTable:
     # --- the declaration --------------------------------------------------------------------------
 
     def declare(self) -> ExternalSource:
-        options: dict[str, Any] = {
-            "table": self.table,
-            "read": self.read,
-            "event_time": self.event_time,
-            "allowed_lateness": self.allowed_lateness.total_seconds(),
-            "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
-            **({"max_future_skew": skew.total_seconds()} if (skew := self.max_future_skew) != MAX_FUTURE_SKEW else {}),
-        }
-        return ExternalSource(self.name, self.kind, options)
+        return declaration_of(self)
 
     @classmethod
     def of(cls, declared: ExternalSource) -> IcebergTable:
-        options = dict(declared.options)
-        idle = options.pop("idle_timeout")
-        return cls(
-            name=declared.name,
-            allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
-            idle_timeout=timedelta(seconds=idle) if idle is not None else None,
-            max_future_skew=timedelta(seconds=options.pop("max_future_skew", MAX_FUTURE_SKEW.total_seconds())),
-            **options,
-        )
+        return declared_source(cls, declared)
 
     @property
     def location(self) -> None:

@@ -20,6 +20,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.declaration import declaration_of, declared_source
 from airflow_barrier.sources.kafka.records import RecordFormat, broken, decoded
 from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
@@ -137,36 +138,11 @@ class Kafka:
     # --- the declaration --------------------------------------------------------------------------
 
     def declare(self) -> ExternalSource:
-        options: dict[str, Any] = {
-            "topic": self.topic,
-            "conn_id": self.conn_id,
-            "format": self.format,
-            "schema": self.schema,
-            "avro_schema": self.avro_schema,
-            "writer_schemas": {str(number): schema for number, schema in self.writer_schemas.items()},
-            "registry": self.registry,
-            "subject": self.subject,
-            "metadata": list(self.metadata),
-            "attribute_by": self.attribute_by,
-            "allowed_lateness": self.allowed_lateness.total_seconds(),
-            "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
-            "max_future_skew": self.max_future_skew.total_seconds(),
-            "fail_on_data_loss": self.fail_on_data_loss,
-            "dead_letters": self.dead_letters,
-        }
-        return ExternalSource(self.name, self.kind, options)
+        return declaration_of(self)
 
     @classmethod
     def of(cls, declared: ExternalSource) -> Kafka:
-        options = dict(declared.options)
-        idle = options.pop("idle_timeout")
-        return cls(
-            name=declared.name,
-            allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
-            idle_timeout=timedelta(seconds=idle) if idle is not None else None,
-            max_future_skew=timedelta(seconds=options.pop("max_future_skew")),
-            **options,
-        )
+        return declared_source(cls, declared)
 
     @property
     def connections(self) -> Sequence[tuple[str, str]]:
