@@ -124,7 +124,7 @@ print(TestClient(app).get("/v1/pigeons").json(), "pigeons")
 NEW_COMMAND = """
 from airflow_barrier.cli.frame import Command
 
-PIGEONS = Command("pigeons", "Count pigeons.", lambda parser: None, lambda options: 3)
+PIGEONS = Command("pigeons", "Count pigeons.", (), lambda options: 3)
 """
 NEW_CATALOG = """
 class Nest:

@@ -88,8 +88,8 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     failed, is_late = failed_of(standing.failed, dags), bool(late_of(standing.late, dags))
     waits = sight.waits_of((*standing.late, *standing.expected))
     late = explained(standing, waits)
-    return models.BarrierDetail(
-        **dict(barrier_of(found, whole=whole)),
+    return models.BarrierDetail.of(
+        barrier_of(found, whole=whole),
         topology=sight.name,
         tag=found.tag,
         opening=found.opening if run is not None else found.timestamp_from,
@@ -105,18 +105,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         ],
         attempts=[_attempt(sight, each, seen_jobs[each.job], mine) for each in attempts if each.job in seen_jobs],
         cuts=[_cut(cut) for name, cut in sorted(cuts.items()) if name in sources],
-        deliveries=[
-            models.Delivery(
-                sink=each.sink,
-                revision=each.revision,
-                inserted=each.inserted,
-                updated=each.updated,
-                deleted=each.deleted,
-                seconds=each.seconds,
-                delivered_at=each.delivered_at,
-            )
-            for each in deliveries
-        ],
+        deliveries=[models.Delivery.of(each) for each in deliveries],
         actions=actions,
         hidden_dags=sight.hidden(owners(topology.jobs)),
     )
@@ -140,16 +129,9 @@ def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarri
 
 def _attempt(sight: Sight, attempt: AttemptProgress, job: Job, tables: Collection[str]) -> models.Attempt:
     task = task_of(attempt.request_key)
-    return models.Attempt(
-        attempt_id=attempt.attempt_id,
-        job=job.name,
+    return models.Attempt.of(
+        attempt,
         dag=job.owner,
-        state=attempt.state,
-        requested_at=attempt.requested_at,
-        started_at=attempt.started_at,
-        closed_at=attempt.closed_at,
-        processed_at=attempt.processed_at,
-        ended_at=attempt.ended_at,
         waits_for=sight.waits(attempt, tables),
         reason=sight.reason(attempt),
         task=task if task is not None and sight.sees(task.dag_id) else None,

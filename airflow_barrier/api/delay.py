@@ -49,15 +49,11 @@ def told(found: Delay, seen: Seen = everything, sees_dag: Seen = everything) -> 
         missed=found.missed,
         percentiles=dict(found.percentiles),
         scheduled=dict(found.scheduled),
-        present=models.Present(**vars(found.present)),
-        points=[models.DelayPoint(**vars(point)) for point in found.points],
+        present=models.Present.of(found.present),
+        points=[models.DelayPoint.of(point) for point in found.points],
         blame=sorted(blame, key=lambda each: -each.seconds),
         looked_into=found.looked_into,
-        deliveries=[
-            models.SinkDelay(**{**vars(each), "percentiles": dict(each.percentiles)})
-            for each in found.deliveries
-            if sees_dag(each.dag)
-        ],
+        deliveries=[models.SinkDelay.of(each) for each in found.deliveries if sees_dag(each.dag)],
     )
 
 
@@ -65,8 +61,7 @@ def told_of_barrier(found: BarrierDelay, seen: Seen = everything, sees_dag: Seen
     """Jobs that are not ``seen``, and their tables, are not named."""
 
     def segment_of(each: Segment) -> models.Segment:
-        job = each.job if each.job is not None and seen(each.job) else None
-        return models.Segment(**{**each._asdict(), "part": each.part.value, "job": job})
+        return models.Segment.of(each, job=each.job if each.job is not None and seen(each.job) else None)
 
     return models.BarrierDelay(
         barrier_id=found.barrier.barrier_id,
@@ -76,17 +71,7 @@ def told_of_barrier(found: BarrierDelay, seen: Seen = everything, sees_dag: Seen
         seconds=found.seconds,
         critical_path=list(map(segment_of, found.critical_path)),
         jobs={job: list(map(segment_of, path)) for job, path in found.jobs.items() if seen(job)},
-        tables=[
-            models.TableDelay(
-                table=each.table,
-                job=each.job,
-                own=each.own,
-                inherited=each.inherited,
-                parts={part.value: seconds for part, seconds in each.parts.items()},
-            )
-            for each in found.tables
-            if seen(each.job)
-        ],
+        tables=[models.TableDelay.of(each) for each in found.tables if seen(each.job)],
         deliveries=[
             models.Delivered(sink=each.sink, dag=each.owner, at=each.delivered_at, seconds=each.seconds)
             for each in found.deliveries

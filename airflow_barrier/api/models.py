@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
@@ -17,11 +17,21 @@ from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Model(BaseModel):
     """Answers are built once and sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def of(cls, record: object, **others: Any) -> Self:
+        """Make it from the record's attributes of the same names; a field that the caller may not see, or that the
+        record has not as it is told, is one of ``others``.
+        """
+        return cls(**others, **{name: getattr(record, name) for name in cls.model_fields.keys() - others.keys()})
 
 
 class Problem(Model):

@@ -65,12 +65,9 @@ def _told(rows: Overviews, deployment: str, found: OfRun) -> models.Run:
         for each in reversed(rows.at(name, numbers)):
             here = name, each.barrier_id
             barriers.append(
-                models.RunBarrier(
+                models.RunBarrier.of(
+                    each,
                     deployment=deployment,
-                    topology=name,
-                    barrier_id=each.barrier_id,
-                    timestamp=each.timestamp,
-                    state=each.state,
                     opened=here in opened,
                     tasks=[_task(job, task) for job, task in sorted(tasks[here])],
                 )

@@ -15,16 +15,9 @@ from airflow_barrier.protocol.records import Barrier
 
 def barrier_of(barrier: Barrier, *, whole: bool) -> models.BarrierSummary:
     """``whole``: whether all of its DAGs are seen, since its reason may be the error of any job."""
-    return models.BarrierSummary(
-        barrier_id=barrier.barrier_id,
-        timestamp=barrier.timestamp,
-        state=barrier.state,
-        kind=barrier.kind,
+    return models.BarrierSummary.of(
+        barrier,
         revision=barrier.computed_in,
-        opened_at=barrier.opened_at,
-        precommit_at=barrier.precommit_at,
-        commit_at=barrier.commit_at,
-        aborted_at=barrier.aborted_at,
         seconds=None if barrier.commit_at is None else (barrier.commit_at - barrier.timestamp).total_seconds(),
         reason=barrier.reason if whole else None,
     )
@@ -33,14 +26,7 @@ def barrier_of(barrier: Barrier, *, whole: bool) -> models.BarrierSummary:
 def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
     """Return the late ones that are no job's doing, or jobs of ``dags``."""
     return [
-        models.Late(
-            barrier_id=late.barrier_id,
-            job=late.job,
-            dag=late.dag if late.dag in dags else None,
-            tables=list(late.tables),
-            since=late.since,
-            summary=late.summary,
-        )
+        models.Late.of(late, dag=late.dag if late.dag in dags else None)
         for late in found
         if late.job is None or late.dag in dags
     ]
@@ -48,30 +34,13 @@ def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
 
 def failed_of(found: Iterable[Failed], dags: Collection[str]) -> list[models.Failed]:
     """The jobs of ``dags``."""
-    return [
-        models.Failed(
-            barrier_id=failed.barrier_id,
-            job=failed.job,
-            dag=failed.dag,
-            tables=list(failed.tables),
-            at=failed.at,
-            tried=failed.tried,
-            tries=failed.tries,
-            again_at=failed.again_at,
-            holds_up=failed.holds_up,
-            summary=failed.summary,
-            reason=failed.reason,
-            task=task_of(failed.request_key),
-        )
-        for failed in found
-        if failed.dag in dags
-    ]
+    return [models.Failed.of(each, task=task_of(each.request_key)) for each in found if each.dag in dags]
 
 
 def task_of(request_key: str) -> models.Task | None:
     """The task that asks for an attempt; None: it was asked for by somebody who is no task."""
     key = task_key(request_key)
-    return None if key is None else models.Task(**key._asdict())
+    return None if key is None else models.Task.of(key)
 
 
 def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:
@@ -80,22 +49,15 @@ def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:
     statuses = list(statuses)
     sight.ask(each.sink.owner for each in statuses)  # whose jobs may have left, or are none
     return [
-        models.Sink(
+        models.Sink.of(
+            each.sink,
             sink=each.sink.name,
             dag=each.sink.owner,
             kind=each.sink.definition.kind,
-            state=each.sink.state.value,
             tables=sorted(tables.intersection(each.sink.definition.targets)),
-            barrier_id=each.sink.barrier_id,
-            revision=each.sink.revision,
-            delivered_at=each.sink.delivered_at,
             lacks=each.lacks,
             since=each.since,
             hold=each.sink.hold_seconds,
-            remedy=None if each.sink.remedy is None else each.sink.remedy.value,
-            error=each.sink.error,
-            failed_at=each.sink.failed_at,
-            failures=each.sink.failures,
         )
         for each in statuses
         if sight.sees(each.sink.owner)

@@ -124,8 +124,8 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     found, read_committed = sight.meta.overviews.together(look)
     waits = sight.waits_of(_held_up(found))
     (glance,) = _glances([known], {sight.name: dags}, {sight.name: failing}, found, waits)
-    return models.Topology(
-        **dict(_summary(deployment, glance)),
+    return models.Topology.of(
+        _summary(deployment, glance),
         jobs=[
             models.Job(
                 job=job.name,

@@ -90,14 +90,9 @@ def leases_of(sight: Sight, found: Sequence[Lease]) -> models.Leases:
     holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
         leases=[
-            models.Lease(
-                lease_id=each.lease_id,
-                barrier_id=each.barrier_id,
-                through_id=each.through_id,
+            models.Lease.of(
+                each,
                 holder=each.holder if whole else None,
-                granted_at=each.granted_at,
-                expires_at=each.expires_at,
-                rolled_back=each.rolled_back,
                 holds_up=holding_up.get(each.lease_id, 0),
                 actions=actions[each.lease_id],
             )
@@ -145,10 +140,8 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
         }
         attempts = {name: newest.get((barrier.barrier_id, name)) for name in here}
         told.append(
-            models.RevisionProgress(
-                barrier_id=barrier.barrier_id,
-                timestamp=barrier.timestamp,
-                state=barrier.state,
+            models.RevisionProgress.of(
+                barrier,
                 jobs={
                     name: sight.summary(each and each.attempt, here[name], tables, member=False)
                     for name, each in attempts.items()
@@ -160,25 +153,11 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
     runs = sight.meta.revisions.runs(sight.name, revision)
     sight.ask(run.dag_id for run in runs)
     hidden = {job.owner for job in (*sight.topology.jobs, *waiting) if job.name in found.jobs}
-    return models.RevisionDetail(
-        **dict(_revision(sight, found, waiting)),
-        runs=[
-            models.RevisionRun(
-                dag_id=run.dag_id, run_id=run.run_id, barrier_id=run.barrier_id or None, arrived_at=run.arrived_at
-            )
-            for run in runs
-            if sight.sees(run.dag_id)
-        ],
+    return models.RevisionDetail.of(
+        _revision(sight, found, waiting),
+        runs=[models.RevisionRun.of(run, barrier_id=run.barrier_id or None) for run in runs if sight.sees(run.dag_id)],
         barriers=told,
-        missing=[
-            models.RevisionMissing(
-                barrier_id=each.barrier.barrier_id,
-                timestamp=each.barrier.timestamp,
-                tables=list(each.tables),
-                why=each.why,
-            )
-            for each in unstaged
-        ],
+        missing=[models.RevisionMissing.of(each.barrier, tables=each.tables, why=each.why) for each in unstaged],
         awaited=[each.barrier_id for each in awaited(sight.meta, found)],
         actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
@@ -190,20 +169,11 @@ def _revision(sight: Sight, revision: Revision, waiting: Sequence[Job]) -> model
     seen = [job for job in (*sight.topology.jobs, *waiting) if sight.sees(job.owner)]
     jobs, tables = {job.name for job in seen}, {table for job in seen for table in job.outlets}
     whole = jobs.issuperset(revision.jobs)
-    return models.Revision(
-        revision=revision.revision,
-        state=revision.state,
-        mode=revision.mode,
-        first_barrier=revision.first_barrier,
-        window_end=revision.window_end,
-        last=revision.last,
-        gated=revision.gated,
+    return models.Revision.of(
+        revision,
         tables=[table for table in revision.tables if table in tables],
         jobs=[job for job in revision.jobs if job in jobs],
         changed=[job for job in revision.changed if job in jobs],
         actor=revision.actor if whole else None,
         reason=revision.reason if whole else None,
-        created_at=revision.created_at,
-        commit_at=revision.commit_at,
-        cancelled_at=revision.cancelled_at,
     )

@@ -12,6 +12,10 @@ from airflow_barrier.protocol.levels import Level
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+def topology_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+
+
 def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = None) -> None:
     parser.add_argument(
         "barrier", type=int, nargs=nargs, help="the barrier's id, as `status` and `barrier list` show it"
@@ -20,6 +24,15 @@ def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = Non
 
 def revision_argument(parser: argparse._ActionsContainer, text: str | None = None, nargs: str | None = None) -> None:
     parser.add_argument("revision", type=one_or_more, metavar="NUMBER", nargs=nargs, help=text)
+
+
+def reason_option(text: str = "why, for the audit") -> Callable[[argparse.ArgumentParser], None]:
+    """``--reason``, which has to be given; ``text``: who will read it."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--reason", required=True, help=text)
+
+    return add
 
 
 def level_argument(parser: argparse.ArgumentParser) -> None:

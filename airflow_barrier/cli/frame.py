@@ -27,7 +27,7 @@ _READER_LEFT = 141  # ... and of one whose reader has closed the pipe
 
 @dataclass(frozen=True)
 class Command:
-    """One command. ``define`` adds its arguments to a parser, ``run`` gets them parsed and returns the exit code.
+    """One command. Each of ``arguments`` adds some to a parser, ``run`` gets them parsed and returns the exit code.
 
     The first sentence of ``text`` stands in lists of commands. ``examples`` are arguments that make sense together.
     Every command has ``--json``; what ``run`` prints goes through :func:`airflow_barrier.cli.screen.answer`. Whatever
@@ -36,7 +36,7 @@ class Command:
 
     name: str
     text: str
-    define: Callable[[argparse.ArgumentParser], None]
+    arguments: tuple[Callable[[argparse.ArgumentParser], None], ...]
     run: Callable[[argparse.Namespace], int]
     examples: tuple[str, ...] = ()
 
@@ -46,7 +46,8 @@ class Command:
         return f"examples:{lines}"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        self.define(parser)
+        for add in self.arguments:
+            add(parser)
         parser.add_argument("--json", action="store_true", help="for programs: one JSON document, and nothing else")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.states import BarrierState
 
 _T = TypeVar("_T")
+#: A table's titles, each with what stands below it of one of those that are shown.
+Columns = Mapping[str, Callable[[_T], object]]
 
 #: Wider than any row: what is piped is never broken into lines, nor cut.
 _UNBOUNDED = 1_000_000
@@ -108,6 +110,14 @@ def make_console(out: TextIO) -> Console:
 
     console = Ours(file=out, highlight=False)
     return console if console.is_terminal else Ours(file=out, highlight=False, width=_UNBOUNDED)
+
+
+def show_table(console: Console, columns: Columns[_T], found: Iterable[_T]) -> None:
+    """Print what was found, a row each."""
+    shown = table(console, *columns)
+    for one in found:
+        row(shown, *(cell(one) for cell in columns.values()))
+    console.print(shown)
 
 
 def table(console: Console, *columns: str) -> Table:

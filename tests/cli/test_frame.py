@@ -91,7 +91,7 @@ def test_an_error_is_a_line_and_an_exit_code(
     def fail(options: argparse.Namespace) -> int:
         raise error
 
-    assert execute(Command("fail", "Fail.", lambda parser: None, fail), argparse.Namespace()) == code
+    assert execute(Command("fail", "Fail.", (), fail), argparse.Namespace()) == code
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"airflow-barrier: {error}\n")
 
@@ -100,4 +100,4 @@ def test_an_interrupted_command_leaves_no_traceback() -> None:
     def interrupted(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    assert execute(Command("wait", "Wait.", lambda parser: None, interrupted), argparse.Namespace()) == 130
+    assert execute(Command("wait", "Wait.", (), interrupted), argparse.Namespace()) == 130

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.arguments import barrier_argument, reason_option, topology_argument
 from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command, say
@@ -27,14 +27,6 @@ class Answer:
     topology: str
     barrier_id: int
     done: Aborted
-
-
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    barrier_argument(parser)
-    parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks that meet the barrier")
-    yes_option(parser)
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -74,7 +66,13 @@ ABORT = Command(
     "abort",
     "Give a barrier up, and every later uncommitted one with it. Their epochs join the next barrier's. Refused once "
     "the barrier is COMMITTING. With --metaservice-url tags that hold its input in tables outside the topology stay.",
-    _define,
+    (
+        topology_argument,
+        barrier_argument,
+        reason_option("why, for the audit and for the tasks that meet the barrier"),
+        yes_option,
+        database_options,
+    ),
     _run,
     examples=('shopping 3 --reason "landed twice"', 'shopping 3 --reason "landed twice" --yes --json'),
 )

@@ -31,13 +31,12 @@ class Adoption:
     switched_on: tuple[str, ...]
 
 
-def define_dag_files(parser: argparse.ArgumentParser) -> None:
+def dag_files_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dag_files", nargs="+", metavar="DAG_FILE_OR_FOLDER")
     parser.add_argument("--conn-id", help="Airflow connection (default: the groups' own)")
 
 
-def _define_adopt(parser: argparse.ArgumentParser) -> None:
-    define_dag_files(parser)
+def _dry_run_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="as `validate`: only say it")
 
 
@@ -148,7 +147,7 @@ def _lines(step: TableStep) -> Iterator[str]:
 VALIDATE = Command(
     "validate",
     "Load DAG files and say what taking part would change. Changes nothing. Exit code 1 if it cannot be done.",
-    define_dag_files,
+    (dag_files_arguments,),
     _validate,
     examples=("dags/sales.py", "dags/ --conn-id barrier_prod --json"),
 )
@@ -159,7 +158,7 @@ ADOPT = Command(
     "registered. Switches write-audit-publish on for their tables, and the deletion of old metadata documents unless "
     "somebody has said that they stay: neither changes anything for who reads or writes the tables. A job takes part "
     "when its DAG runs.",
-    _define_adopt,
+    (dag_files_arguments, _dry_run_option),
     _adopt,
     examples=("dags/sales.py --dry-run", "dags/sales.py"),
 )

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument, one_or_more
+from airflow_barrier.cli.arguments import barrier_argument, one_or_more, topology_argument
 from airflow_barrier.cli.commands.status import show_trouble
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, moment, one_line_of, row, state_of, table
+from airflow_barrier.cli.screen import Columns, answer, line, moment, one_line_of, show_table, state_of
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at", "aborted_at
 # --- list -----------------------------------------------------------------------------------------
 
 
-def _define_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _list_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         action="append",
@@ -39,7 +38,6 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
         help="only barriers in this state; several may be given, each by an option of its own",
     )
     parser.add_argument("--limit", type=one_or_more, default=20, help="at most so many (default: %(default)s)")
-    database_options(parser)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -57,29 +55,28 @@ def _list(options: argparse.Namespace) -> int:
     return DONE
 
 
+_LISTED: Columns[Barrier] = {
+    "barrier": lambda one: one.barrier_id,
+    "timestamp (UTC)": lambda one: one.timestamp if one.barrier_id else "baseline",
+    "state": lambda one: state_of(one.state),
+    "opened": lambda one: one.opened_at,
+    "PRECOMMIT": lambda one: one.precommit_at,
+    "COMMIT": lambda one: one.commit_at,
+    "opened by": lambda one: one.run,
+}
+
+
 def _show_list(barriers: Sequence[Barrier], console: Console) -> None:
     if not barriers:
         line(console, "no such barrier")
         return
-    shown = table(console, "barrier", "timestamp (UTC)", "state", "opened", "PRECOMMIT", "COMMIT", "opened by")
-    for one in barriers:
-        row(
-            shown,
-            one.barrier_id,
-            one.timestamp if one.barrier_id else "baseline",
-            state_of(one.state),
-            one.opened_at,
-            one.precommit_at,
-            one.commit_at,
-            str(one.run),
-        )
-    console.print(shown)
+    show_table(console, _LISTED, barriers)
 
 
 LIST = Command(
     "list",
     "List a topology's barriers, the newest first. Barrier 0 is the baseline.",
-    _define_list,
+    (topology_argument, _list_options, database_options),
     _list,
     examples=("shopping", "shopping --state OPEN --state BLOCKED", "shopping --state COMMIT --limit 1 --json"),
 )
@@ -99,12 +96,6 @@ class Shown:
     failed: Sequence[Failed]
     late: Sequence[Late]
     expected: Sequence[Late]
-
-
-def _define_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    barrier_argument(parser)
-    database_options(parser)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -131,6 +122,23 @@ def _look(meta: MetaService, topology: str, barrier_id: int) -> Shown:
     )
 
 
+_TABLES: Columns[TableProgress] = {
+    "table": lambda one: one.table,
+    "job": lambda one: one.job,
+    "state": lambda one: one.state.value,
+    "snapshot": lambda one: one.snapshot_id,
+    "from barrier": lambda one: one.carried_from,
+    "PROCESSED (UTC)": lambda one: one.processed_at,
+    "WRITTEN (UTC)": lambda one: one.written_at,
+}
+_CUTS: Columns[Cut] = {
+    "source": lambda one: one.source,
+    "from": lambda one: one_line_of(one.start),
+    "to": lambda one: one_line_of(one.end),
+    "items": lambda one: len(one.items) or None,
+}
+
+
 def _show_one(found: Shown, console: Console) -> None:
     barrier = found.barrier
     line(console, f"{barrier}, revision {barrier.computed_in}: {barrier.state.value}", "bold")
@@ -144,25 +152,10 @@ def _show_one(found: Shown, console: Console) -> None:
     show_trouble(found.failed, found.late, console)
     for each in found.expected:
         line(console, f"  {each.summary} (since {moment(each.since)} UTC, not late yet)")
-    _show_tables(found.tables, console)
+    show_table(console, _TABLES, found.tables)
     _show_attempts(found.attempts, console)
-    _show_cuts(found.cuts, console)
-
-
-def _show_tables(tables: Sequence[TableProgress], console: Console) -> None:
-    shown = table(console, "table", "job", "state", "snapshot", "from barrier", "PROCESSED (UTC)", "WRITTEN (UTC)")
-    for one in tables:
-        row(
-            shown,
-            one.table,
-            one.job,
-            one.state.value,
-            one.snapshot_id,
-            one.carried_from,
-            one.processed_at,
-            one.written_at,
-        )
-    console.print(shown)
+    if found.cuts:
+        show_table(console, _CUTS, found.cuts)
 
 
 def _show_attempts(attempts: Sequence[Attempt], console: Console) -> None:
@@ -171,40 +164,29 @@ def _show_attempts(attempts: Sequence[Attempt], console: Console) -> None:
         return
     from airflow_barrier.coordinator.doing import state_said
 
-    shown = table(console, "attempt", "job", "state", "requested (UTC)", "started", "closed", "ended", "it says")
-    for one in attempts:
-        row(
-            shown,
-            one.attempt_id,
-            one.job,
-            state_said(one.state),
-            one.requested_at,
-            one.started_at,
-            one.closed_at,
-            one.ended_at or one.processed_at,
-            one.reason or (f"waits for {', '.join(map(str, one.waited_for))}" if _is_waiting(one) else None),
-        )
-    console.print(shown)
+    columns: Columns[Attempt] = {
+        "attempt": lambda one: one.attempt_id,
+        "job": lambda one: one.job,
+        "state": lambda one: state_said(one.state),
+        "requested (UTC)": lambda one: one.requested_at,
+        "started": lambda one: one.started_at,
+        "closed": lambda one: one.closed_at,
+        "ended": lambda one: one.ended_at or one.processed_at,
+        "it says": lambda one: one.reason or _waits(one),
+    }
+    show_table(console, columns, attempts)
 
 
-def _is_waiting(attempt: Attempt) -> bool:
-    return attempt.state is AttemptState.REQUESTED and bool(attempt.waited_for)
-
-
-def _show_cuts(cuts: Sequence[Cut], console: Console) -> None:
-    if not cuts:
-        return
-    shown = table(console, "source", "from", "to", "items")
-    for one in cuts:
-        row(shown, one.source, one_line_of(one.start), one_line_of(one.end), len(one.items) or None)
-    console.print(shown)
+def _waits(attempt: Attempt) -> str | None:
+    is_waiting = attempt.state is AttemptState.REQUESTED and attempt.waited_for
+    return f"waits for {', '.join(map(str, attempt.waited_for))}" if is_waiting else None
 
 
 SHOW = Command(
     "show",
     "Show one barrier: its times, tables, attempts and cuts, who has failed, who is late, and for whom else all is "
     "there: a job is late once that is so for longer than usual, and jobs that wait for others are not.",
-    _define_show,
+    (topology_argument, barrier_argument, database_options),
     _show,
     examples=("shopping 3", "shopping 3 --json | jq '.late[].job'"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.arguments import barrier_argument, reason_option, topology_argument
 from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.api import models
     from airflow_barrier.coordinator.committing import Committed
-
-
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    barrier_argument(parser)
-    parser.add_argument("--reason", required=True, help="why a person does it, for the audit")
-    yes_option(parser)
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -66,7 +58,13 @@ COMMIT = Command(
     "commits it: Airflow is away, or the DAG that opened it was deleted or cannot be imported. The tables of each are "
     "published in one step, as by its commit task. One that is OPEN is refused. Events of Airflow's assets come from "
     "commit tasks only: the next one of the topology emits them.",
-    _define,
+    (
+        topology_argument,
+        barrier_argument,
+        reason_option("why a person does it, for the audit"),
+        yes_option,
+        connection_option,
+    ),
     _run,
     examples=('shopping 3 --reason "its DAG was deleted"', 'shopping 3 --reason "its DAG was deleted" --yes --json'),
 )

@@ -48,7 +48,7 @@ def _show(found: Stands, console: Console) -> None:
 MIGRATE = Command(
     "migrate",
     "Bring the database's schema to this version. All or nothing; again is fine.",
-    database_options,
+    (database_options,),
     _migrate,
     examples=("--conn-id barrier_prod", "--metaservice-url postgresql://barrier@db.example.com/barrier"),
 )
@@ -56,7 +56,7 @@ MIGRATE = Command(
 CHECK = Command(
     "check",
     "Say whether the database answers and has this version's schema.",
-    database_options,
+    (database_options,),
     _check,
     examples=("--conn-id barrier_prod",),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more, span
+from airflow_barrier.cli.arguments import one_or_more, span, topology_argument
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, table
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.delay import Segment, TableDelay
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         type=span,
@@ -35,7 +34,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
         "--objective", type=span, metavar="SPAN", help="count how often readers had something older, such as 15m"
     )
     parser.add_argument("--barrier", type=one_or_more, metavar="BARRIER", help="where the time of this barrier went")
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -150,7 +148,7 @@ DELAY = Command(
     "Show how late tables are readable, and who took the time. Over a window: from the barriers' timestamps until "
     "readers had them, and the share of each job and of each wait. Of one barrier: its critical path, and of each "
     "table what was its own job's time and what it inherited from its inputs.",
-    _define,
+    (topology_argument, _options, database_options),
     _run,
     examples=(
         "shopping",

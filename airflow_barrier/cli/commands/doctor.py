@@ -25,7 +25,7 @@ class Examined:
     findings: tuple[Finding, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dag_files", nargs="*", metavar="DAG_FILE_OR_FOLDER", help="DAGs to look at (default: Airflow's DAGs folder)"
     )
@@ -67,7 +67,7 @@ DOCTOR = Command(
     "the packages, Airflow's components, the connection, MetaService, catalog, DAGs with their tables, sources and "
     "sinks, and Spark: from this host, so run it on a worker, too. It changes nothing, but for two empty tables that "
     "it makes and drops in a REST catalog, as the first barrier does.",
-    _define,
+    (_options,),
     _run,
     examples=("", "dags/shopping.py", "--conn-id barrier_prod --spark-conn-id spark_prod --json"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import lasting, one_or_more
+from airflow_barrier.cli.arguments import lasting, one_or_more, topology_argument
 from airflow_barrier.cli.connection import connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, row, table
@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.expiring import ExpiryPlan
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=one_or_more, required=True, metavar="N", help="how many barriers stay at least")
     parser.add_argument(
         "--keep-days", type=lasting("days"), default="0", metavar="D", help="and those committed in so many days"
     )
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -56,7 +54,7 @@ PLAN = Command(
     "plan",
     "Say which barriers and snapshots an expiry would take, and explain each that stays. Changes nothing: what does it "
     "is ExpireSnapshotsOperator, since deleting files takes Spark.",
-    _define,
+    (topology_argument, _options, connection_option),
     _run,
     examples=("shopping --keep 31", "shopping --keep 7 --keep-days 30 --json"),
 )

@@ -21,7 +21,7 @@ class Project:
     files: tuple[Path, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="where to: a folder that is not there, or empty")
     parser.add_argument("--spark-port", type=int, default=15002, metavar="N", help="default: %(default)s")
     parser.add_argument("--airflow-port", type=int, default=8080, metavar="N", help="of the UI; default: %(default)s")
@@ -53,7 +53,7 @@ INIT = Command(
     "init",
     "Write a small project to begin with. It has a DAG of two jobs, their tables, a Spark without docker and a README, "
     "and runs as it is in `airflow standalone`.",
-    _define,
+    (_options,),
     _run,
     examples=("shop", "shop --airflow-port 8081"),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.arguments import barrier_argument, reason_option, topology_argument
 from airflow_barrier.cli.connection import actor, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, row, table
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.api import models
     from airflow_barrier.protocol.leases import Lease
-
-
-def _define_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    barrier_argument(parser, nargs="?")
-    database_options(parser)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -38,11 +33,8 @@ def _list(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _define_release(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _lease_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease", type=int, help="its number, as `lease list` shows it")
-    parser.add_argument("--reason", required=True, help="why, for the audit")
-    database_options(parser)
 
 
 def _release(options: argparse.Namespace) -> int:
@@ -71,7 +63,7 @@ def _show(found: Sequence[Lease], console: Console) -> None:
 LIST = Command(
     "list",
     "Say who holds which barrier, since when, and until when unless it is renewed. What is held is not expired.",
-    _define_list,
+    (topology_argument, partial(barrier_argument, nargs="?"), database_options),
     _list,
     examples=("shopping", "shopping 3 --json"),
 )
@@ -79,7 +71,7 @@ LIST = Command(
 RELEASE = Command(
     "release",
     "End a lease before its time. Its reader is told, and the audit keeps it. Shows those that are left.",
-    _define_release,
+    (topology_argument, _lease_argument, reason_option(), database_options),
     _release,
     examples=('shopping 17 --reason "its reader has left"',),
 )

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.arguments import reason_option, topology_argument
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line
@@ -16,19 +17,12 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.leaving import Left
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dag", required=True, help="the DAG that owns the job")
     parser.add_argument("--job", help="default: all of the DAG's")
-    connection_option(parser)
 
 
 # --- leaving --------------------------------------------------------------------------------------
-
-
-def _define_leave(parser: argparse.ArgumentParser) -> None:
-    _define(parser)
-    parser.add_argument("--reason", required=True, help="why, for the audit and for the DAG's tasks")
 
 
 def _leave(options: argparse.Namespace) -> int:
@@ -56,7 +50,7 @@ LEAVE = Command(
     "with it. Its tables are given back as they are: main stays, and so do the tags of the barriers that published "
     "it; attempt branches are dropped, and write-audit-publish is off again if `adopt` switched it on. The DAG's next "
     "run does not bring it back: `topology join` does.",
-    _define_leave,
+    (topology_argument, _job_options, connection_option, reason_option("why, for the audit and for the DAG's tasks")),
     _leave,
     examples=(
         'shopping --dag pricing --reason "moves to the data platform"',
@@ -94,7 +88,7 @@ def _show_readmitted(found: Readmitted, console: Console) -> None:
 JOIN = Command(
     "join",
     "Let what left take part again: its tasks join when they run next.",
-    _define,
+    (topology_argument, _job_options, connection_option),
     _join,
     examples=("shopping --dag pricing",),
 )

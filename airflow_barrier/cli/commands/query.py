@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from airflow_barrier.cli.arguments import lasting, level_argument, moment_of
+from airflow_barrier.cli.arguments import lasting, level_argument, moment_of, topology_argument
 from airflow_barrier.cli.connection import connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import make_console, row, table
@@ -27,8 +27,7 @@ _Fetched = tuple[Sequence[str], Sequence[tuple[Any, ...]]]
 _FORMATS = ("table", "csv", "json", "parquet")
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", help="a query in DuckDB's dialect, as on the command line or - for standard input")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--barrier", type=int, metavar="N", help="at this barrier instead of the newest")
@@ -41,7 +40,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
     level_argument(parser)
     parser.add_argument("--format", choices=_FORMATS, help="default: table, with --json json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows to this file; parquet needs one")
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -157,7 +155,7 @@ def _out(options: argparse.Namespace) -> Iterator[TextIO]:
 QUERY = Command(
     "query",
     "Run a query at one barrier, in this process, by DuckDB. Tables are called as in Spark; --json is --format json.",
-    _define,
+    (topology_argument, _options, connection_option),
     _run,
     examples=(
         'shopping "SELECT count(*) FROM shop.user_item_price"',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.arguments import reason_option, topology_argument
 from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.recovering import Recovered
-
-
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks of what is given up")
-    yes_option(parser)
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -68,7 +62,12 @@ RECOVER = Command(
     "Catch a MetaService up that was lost or restored from a backup. It is caught up from the tables and the journal "
     "beside them. Stop the topology's DAGs before. Barriers and a revision that were in flight are given up: their "
     "epochs join the next barrier's.",
-    _define,
+    (
+        topology_argument,
+        reason_option("why, for the audit and for the tasks of what is given up"),
+        yes_option,
+        connection_option,
+    ),
     _run,
     examples=('shopping --conn-id barrier_prod --reason "restored from last night"',),
 )

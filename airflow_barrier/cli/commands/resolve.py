@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.arguments import barrier_argument, reason_option, topology_argument
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line
@@ -29,9 +29,7 @@ class Answer:
     committed: Committed | NotYet | None
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    barrier_argument(parser)
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", required=True, help="namespace.table")
     which = parser.add_mutually_exclusive_group(required=True)
     for decision, text in (
@@ -41,9 +39,8 @@ def _define(parser: argparse.ArgumentParser) -> None:
         which.add_argument(
             f"--{decision.value}", dest="decision", action="store_const", const=decision, help=text, default=None
         )
-    parser.add_argument("--reason", required=True, help="why, for the audit")
+    reason_option()(parser)
     parser.add_argument("--commit", action="store_true", help="roll the barrier forward at once")
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -127,7 +124,7 @@ RESOLVE = Command(
     "\n\n"
     "The next commit of the topology (its task cleared, the next run's, or --commit) rolls the barrier forward. Events "
     "of Airflow's assets come from commit tasks only.",
-    _define,
+    (topology_argument, barrier_argument, _options, connection_option),
     _run,
     examples=(
         'shopping 3 --table shop.amount --keep-ours --reason "ticket 17: wrong table"',

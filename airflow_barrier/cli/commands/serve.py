@@ -42,7 +42,7 @@ class NewToken:
     token: str
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8765, help="0: any that is free (default: %(default)s)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="who may ask; read again when it has changed")
@@ -50,7 +50,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", type=Path, metavar="FILE", help="PEM, without a password")
     parser.add_argument("--new-token", metavar="NAME", help="add a token for NAME to the token file, print it, and end")
     parser.add_argument("--dag", action="append", default=[], help="the new token reads this DAG only; or several")
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -133,7 +132,7 @@ SERVE = Command(
     "serve",
     "Serve the read API without Airflow. Callers send a token of the token file, as Authorization: Bearer. Beyond this "
     "machine it listens with tokens and TLS only; on it, without a token file, whoever reaches it reads everything.",
-    _define,
+    (_options, database_options),
     _run,
     examples=(
         "",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import lasting, one_or_more
+from airflow_barrier.cli.arguments import lasting, one_or_more, reason_option, topology_argument
 from airflow_barrier.cli.connection import actor, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command, Group
 from airflow_barrier.cli.screen import answer, line, row, table
@@ -42,11 +42,6 @@ def show_sinks(sinks: Sequence[SinkStatus], console: Console) -> None:
             line(console, f"{sink}: {sink.remedy.value} is done by its next delivery, a task of DAG {sink.owner}")
 
 
-def _define_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    database_options(parser)
-
-
 def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         _answer(options, meta)
@@ -67,14 +62,14 @@ def _answer(options: argparse.Namespace, meta: MetaService) -> None:
     answer(options, sink_statuses(meta, options.topology), show_sinks, told)
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _sink_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sink", help="its name, as `sink list` shows it")
-    database_options(parser)
 
 
-def _define_show(parser: argparse.ArgumentParser) -> None:
-    _define(parser)
+_SINK = (topology_argument, _sink_argument, database_options)
+
+
+def _limit_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=one_or_more, default=20, help="how many deliveries (default: 20)")
 
 
@@ -96,13 +91,7 @@ def _show_history(deliveries: Sequence[DeliveryRecord], console: Console) -> Non
 # --- what a person decides ------------------------------------------------------------------------
 
 
-def _define_reason(parser: argparse.ArgumentParser) -> None:
-    _define(parser)
-    parser.add_argument("--reason", required=True, help="why, for the audit")
-
-
-def _define_hold(parser: argparse.ArgumentParser) -> None:
-    _define(parser)
+def _days_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=lasting("days"), required=True, help="0: nothing is kept for it")
 
 
@@ -134,28 +123,28 @@ SINK = Group(
         Command(
             "list",
             "List the sinks of a topology: how far each is, what it lacks since when, and why deliveries fail.",
-            _define_list,
+            (topology_argument, database_options),
             _list,
             examples=("shopping", "shopping --json | jq '.sinks[] | select(.lacks > 3)'"),
         ),
         Command(
             "show",
             "Show what a sink was delivered: barrier, rows, how long it took, and by which task; newest first.",
-            _define_show,
+            (*_SINK, _limit_option),
             _show,
             examples=("shopping prices", "shopping prices --limit 100 --json"),
         ),
         Command(
             "pause",
             "Deliver nothing to a sink until `sink resume`. What it lacks is kept for it meanwhile, within its limit.",
-            _define_reason,
+            (*_SINK, reason_option()),
             _doing(lambda meta, of: meta.deliveries.pause(of.topology, of.sink, actor(), of.reason)),
             examples=('shopping prices --reason "the database is migrated"',),
         ),
         Command(
             "resume",
             "Let deliveries to a sink go on: the next one catches up.",
-            _define_reason,
+            (*_SINK, reason_option()),
             _doing(lambda meta, of: meta.deliveries.resume(of.topology, of.sink, actor(), of.reason)),
             examples=('shopping prices --reason "the database is there again"',),
         ),
@@ -163,7 +152,7 @@ SINK = Group(
             "hold",
             "Say for how long barriers that a sink lacks are kept from expiry (a week, unless this was said). What it "
             "lacks for longer may expire, and then it has to be loaded anew.",
-            _define_hold,
+            (*_SINK, _days_option),
             _doing(_hold),
             examples=("shopping prices --days 30",),
         ),
@@ -172,7 +161,7 @@ SINK = Group(
             "Have the next delivery go on from what the sink's ledger says, whoever wrote it: after the sink was "
             "restored from a backup, moved to a copy, or the MetaService was recovered. Its rows have to be those that "
             "the ledger tells of; where that is not sure, take `sink redeliver`.",
-            _define_reason,
+            (*_SINK, reason_option()),
             _doing(_decide(Remedy.ADOPT)),
             examples=('shopping prices --reason "restored from last night"',),
         ),
@@ -181,7 +170,7 @@ SINK = Group(
             "Have the next delivery compare the sink's targets with the tables and change what differs. Rows that were "
             "never delivered stay; of rows that the tables have no more, those go that are known to have been "
             "delivered.",
-            _define_reason,
+            (*_SINK, reason_option()),
             _doing(_decide(Remedy.REDELIVER)),
             examples=('shopping prices --reason "somebody changed prices by hand"',),
         ),
@@ -190,7 +179,7 @@ SINK = Group(
             "Let go of a sink: nothing is kept for it any more, and another DAG may deliver to it. What was delivered "
             "stays there, with the sink's ledger, and what was decided about it counts again with the next run of a "
             "DAG that delivers to it.",
-            _define_reason,
+            (*_SINK, reason_option()),
             _doing(lambda meta, of: meta.deliveries.release(of.topology, of.sink, actor(), of.reason)),
             examples=('shopping prices --reason "the report is gone"',),
         ),

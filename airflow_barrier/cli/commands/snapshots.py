@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument, level_argument, moment_of, number_from_0
+from airflow_barrier.cli.arguments import barrier_argument, level_argument, moment_of, number_from_0, topology_argument
 from airflow_barrier.cli.connection import actor, database_options, level, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, table
@@ -47,8 +47,7 @@ class Snapshots:
     tables: tuple[Snapshot, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     barrier_argument(which, nargs="?")
     which.add_argument(
@@ -59,7 +58,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
         "--revision", type=number_from_0, metavar="N", help="as the barrier was in this one (0: as computed first)"
     )
     parser.add_argument("--hold", type=float, metavar="SECONDS", help="keep it from being expired for so long")
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -107,7 +105,7 @@ SNAPSHOTS = Command(
     "snapshots",
     "Say which snapshot of each table a reader gets, and its tag. At one barrier, or at read uncommitted each table at "
     "its own. Without --hold the barrier may be expired before somebody reads it.",
-    _define,
+    (topology_argument, _options, database_options),
     _run,
     examples=(
         "shopping",

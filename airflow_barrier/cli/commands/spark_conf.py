@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.spark_conf import SparkConf
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=sorted(_FORMATS),
@@ -35,7 +35,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="with the package that Spark needs for such sources; may be given several times",
     )
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -84,7 +83,7 @@ SPARK_CONF = Command(
     "spark-conf",
     "Print the Spark conf of a deployment. Spark has to know the catalog in which its tables are; passwords are left "
     "for you to fill in.",
-    _define,
+    (_options, connection_option),
     _run,
     examples=("", "--with kafka", "--conn-id barrier_prod --format connect"),
 )

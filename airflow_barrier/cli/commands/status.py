@@ -31,7 +31,7 @@ _WHERE_A_START_FAILS = "If its run has failed, the log of the task start says wh
 _CODES = {Health.BLOCKED: REFUSED, Health.FAILING: REFUSED, Health.RETRYING: LATE, Health.LATE: LATE}
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", nargs="?", help="default: every topology")
     parser.add_argument(
         "--check",
@@ -39,7 +39,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
         help="for probes: the exit code is that of the worst topology. 0: ok, or no barrier yet; 1: blocked or "
         "failing, a person is needed; 3: late or retrying",
     )
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -190,7 +189,7 @@ STATUS = Command(
     "the data is that readers have; who has failed and who is late; for each level the barrier that it serves; the "
     "revision that is under way; for each barrier that is open what its jobs do that are not done; how far topics are "
     "ahead that are read; how far each sink is.",
-    _define,
+    (_options, database_options),
     _run,
     examples=("", "shopping", "--check", "shopping --json | jq '.[0].committed'"),
 )

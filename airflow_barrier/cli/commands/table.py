@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.commands.adopt import conn_id_of, define_dag_files, load_groups
+from airflow_barrier.cli.commands.adopt import conn_id_of, dag_files_arguments, load_groups
 from airflow_barrier.cli.connection import connected
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
 from airflow_barrier.cli.screen import answer, line
@@ -30,8 +30,7 @@ class Outcome:
     problem: str | None
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    define_dag_files(parser)
+def _dry_run_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say it")
 
 
@@ -75,7 +74,7 @@ CREATE = Command(
     "Load DAG files and make the tables whose columns they declare, where they are missing. The first run of their "
     "jobs does it, too. Nothing that is there is changed. Exit code 1 if a table has other columns, or is gone after "
     "barriers have published it.",
-    _define,
+    (dag_files_arguments, _dry_run_option),
     _create,
     examples=("dags/sales.py --dry-run", "dags/ --conn-id barrier_prod"),
 )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more
+from airflow_barrier.cli.arguments import one_or_more, topology_argument
 from airflow_barrier.cli.connection import database_options, deployment_name, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, row, table, tell
+from airflow_barrier.cli.screen import Columns, answer, line, row, show_table, table, tell
 from airflow_barrier.protocol.codec import digest
 from airflow_barrier.protocol.states import BarrierState
 
@@ -66,30 +66,29 @@ def _listed(meta: MetaService, name: str) -> Listed:
     )
 
 
+_LISTED: Columns[Listed] = {
+    "topology": lambda one: one.topology,
+    "version": lambda one: one.version,
+    "DAGs": lambda one: ", ".join(one.dags),
+    "jobs": lambda one: one.jobs,
+    "tables": lambda one: one.tables,
+    "open": lambda one: one.open_barriers,
+    "COMMIT": lambda one: one.committed,
+    "timestamp (UTC)": lambda one: one.committed_timestamp,
+}
+
+
 def _show_list(topologies: Sequence[Listed], console: Console) -> None:
     if not topologies:
         line(console, "No topology is registered yet: the first run of a DAG with a BarrierGroup does it.")
         return
-    shown = table(console, "topology", "version", "DAGs", "jobs", "tables", "open", "COMMIT", "timestamp (UTC)")
-    for one in topologies:
-        row(
-            shown,
-            one.topology,
-            one.version,
-            ", ".join(one.dags),
-            one.jobs,
-            one.tables,
-            one.open_barriers,
-            one.committed,
-            one.committed_timestamp,
-        )
-    console.print(shown)
+    show_table(console, _LISTED, topologies)
 
 
 LIST = Command(
     "list",
     "List the topologies: their DAGs, and the barrier that repeatable read serves.",
-    database_options,
+    (database_options,),
     _list,
     examples=("", "--json | jq -r '.topologies[].topology'"),
 )
@@ -121,10 +120,8 @@ class Shown:
     externals: tuple[ExternalSource, ...]
 
 
-def _define_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _version_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", type=one_or_more, help="as of this version (default: the next barrier's)")
-    database_options(parser)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -166,7 +163,7 @@ def _show_one(found: Shown, console: Console) -> None:
 SHOW = Command(
     "show",
     "Show a topology: its jobs, their DAGs, and who writes and reads each table.",
-    _define_show,
+    (topology_argument, _version_option, database_options),
     _show,
     examples=("shopping", "shopping --version 2", "shopping --json | jq -r '.tables[].table'"),
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.arguments import topology_argument
 from airflow_barrier.cli.commands.revision.wanting import (
     backfill_command,
     plan_of,
@@ -39,12 +40,6 @@ class Planned:
     readers: tuple[str, ...]
     backfills: tuple[Backfill, ...]
     command: str
-
-
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
-    wanted_arguments(parser)
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -146,7 +141,7 @@ PLAN = Command(
     "\n\n"
     "Without --job, --table, --recut, --sql or --file everything is computed again. --job and --table begin with what "
     "was corrected, and take along what stands on it.",
-    _define,
+    (topology_argument, wanted_arguments, connection_option),
     _run,
     examples=(
         "shopping --from 2017-01-05 --to 2017-01-06",

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import revision_argument
+from airflow_barrier.cli.arguments import revision_argument, topology_argument
 from airflow_barrier.cli.commands.revision.wanting import (
     backfill_command,
     plan_of,
@@ -62,12 +62,10 @@ class Ran:
     missing: tuple[str, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     revision_argument(parser, "go on with this one, which was begun, instead of another one", nargs="?")
     wanted_arguments(parser)
     parser.add_argument("--reason", help="why, for the audit; needed to begin one")
-    connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -142,7 +140,7 @@ RUN = Command(
     "\n\n"
     "With a NUMBER it goes on with one that was begun: publishes it if all is computed (also after a crash in the "
     "middle of that), or else says what is missing, with exit code 75, and which runs have not come, as backfills.",
-    _define,
+    (topology_argument, _options, connection_option),
     _run,
     examples=(
         'shopping --from 2017-01-05 --to 2017-01-06 --reason "ticket 19: store 367 twice"',

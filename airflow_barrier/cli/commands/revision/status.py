@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more, revision_argument
+from airflow_barrier.cli.arguments import one_or_more, revision_argument, topology_argument
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table, tell
+from airflow_barrier.cli.screen import Columns, answer, line, moment, row, show_table, state_of, table, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,12 +42,10 @@ class RevisionStatus:
     awaited: tuple[int, ...]
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology")
+def _options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     revision_argument(which, "this one, barrier by barrier", nargs="?")
     which.add_argument("--limit", type=one_or_more, default=20, metavar="N", help="how many (default: %(default)s)")
-    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -95,25 +93,23 @@ def _status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
     )
 
 
+_LISTED: Columns[Revision] = {
+    "revision": lambda one: one.revision,
+    "state": lambda one: state_of(one.state),
+    "mode": lambda one: one.mode.value,
+    "barriers": lambda one: f"{one.first_barrier} to {'the head' if one.last is None else one.last}",
+    "tables": lambda one: one.tables,
+    "begun (UTC)": lambda one: one.created_at,
+    "by": lambda one: one.actor,
+    "why": lambda one: one.reason,
+}
+
+
 def _show_list(revisions: Sequence[Revision], console: Console) -> None:
     if not revisions:
         line(console, "no revision was begun yet")
         return
-    shown = table(console, "revision", "state", "mode", "barriers", "tables", "begun (UTC)", "by", "why")
-    for one in revisions:
-        barriers = f"{one.first_barrier} to {'the head' if one.last is None else one.last}"
-        row(
-            shown,
-            one.revision,
-            state_of(one.state),
-            one.mode.value,
-            barriers,
-            one.tables,
-            one.created_at,
-            one.actor,
-            one.reason,
-        )
-    console.print(shown)
+    show_table(console, _LISTED, revisions)
 
 
 def _show(found: RevisionStatus, console: Console) -> None:
@@ -163,7 +159,7 @@ STATUS = Command(
     "status",
     "Show the revisions of a topology, the newest first. With a NUMBER one of them: its barriers and their tables, "
     "the runs that have come, and what is missing before it can be published.",
-    _define,
+    (topology_argument, _options, database_options),
     _run,
     examples=(
         "shopping",
