@@ -39,6 +39,7 @@ from airflow_barrier.protocol.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
+from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
 
 _R = TypeVar("_R")
 
@@ -295,18 +296,8 @@ def _parse(url: str) -> URL:
 
 
 def _postgresql_engine(url: URL) -> Engine:
-    arguments = {
-        "connect_timeout": 10,
-        # Statements are planned each time: a generic plan compares long IN lists one by one, for minutes.
-        "prepare_threshold": None,
-        # A server that is lost without a word (its machine, the network) is noticed within a minute, not in hours.
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,
-    }
     try:
-        engine = create_engine(url, pool_pre_ping=True, connect_args=arguments)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=dict(CONNECT_ARGUMENTS))
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"MetaService database on PostgreSQL: expected the driver psycopg, found none ({error}); install "

@@ -1,4 +1,4 @@
-"""What sources and sinks have in common: how a system's adapter is found, and how a system is entered and asked."""
+"""Systems that several rooms enter: how an adapter is found, and how a system is entered and asked."""
 
 from __future__ import annotations
 

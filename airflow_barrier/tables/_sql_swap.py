@@ -19,6 +19,7 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     MissingTableError,
 )
+from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine, ExceptionContext
@@ -47,16 +48,7 @@ _POSTGRESQL_OPTIONS: dict[str, Any] = {
     "pool_pre_ping": True,
     # Row locks make writers wait for one another, and after the wait they must see what the other did.
     "isolation_level": "READ COMMITTED",
-    "connect_args": {
-        "connect_timeout": 10,
-        # Statements are planned each time: a generic plan compares long IN lists one by one, for minutes.
-        "prepare_threshold": None,
-        # A server that is lost without a word is noticed within a minute, not in hours.
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,
-    },
+    "connect_args": dict(CONNECT_ARGUMENTS),
 }
 
 
