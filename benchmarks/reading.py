@@ -16,7 +16,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -168,7 +168,7 @@ def _load(deployment: Deployment, spark: SparkSession, rows: int) -> None:
         actor="benchmark",
     )
     assert isinstance(opened, Opened), opened
-    ready = begin(deployment, opened.barrier, _JOB.name, request_key="task", generation="g", actor="benchmark")
+    ready = begin(deployment, opened.barrier, _JOB.name, Asking(request_key="task", generation="g", actor="benchmark"))
     assert isinstance(ready, Ready), ready
     staged = {}
     for table, content in contents.items():

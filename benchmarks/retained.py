@@ -13,7 +13,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
@@ -85,7 +85,9 @@ class Barrier:
             )
         assert isinstance(opened, Opened), opened
         with self._timed("begin and prepare"):
-            ready = begin(deployment, opened.barrier, _JOB.name, request_key="task", generation="g", actor="benchmark")
+            ready = begin(
+                deployment, opened.barrier, _JOB.name, Asking(request_key="task", generation="g", actor="benchmark")
+            )
         assert isinstance(ready, Ready), ready
         heads = stage(deployment.tables, dict.fromkeys(TABLES, ready.attempt.stamp))
         record = ClosingRecord(

@@ -22,7 +22,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
@@ -230,7 +230,7 @@ class Shop:
         close(self.deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
 
     def _begin(self, barrier: Barrier, job: str) -> Ready:
-        ready = begin(self.deployment, barrier, job, request_key=job, generation="g", actor="benchmark")
+        ready = begin(self.deployment, barrier, job, Asking(request_key=job, generation="g", actor="benchmark"))
         assert isinstance(ready, Ready), ready
         return ready
 

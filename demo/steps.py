@@ -8,7 +8,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, RunRef
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.connect import ConnectRun
@@ -35,7 +35,7 @@ def open_at(deployment: Deployment, fragment: Fragment, timestamp: datetime) -> 
 def process(deployment: Deployment, spark_url: str, barrier: Barrier, name: str, job: Job) -> Barrier:
     """Run one job for ``barrier`` and report it PROCESSED. Its inputs have to be there."""
     ready = begin(
-        deployment, barrier, name, request_key=f"{barrier.barrier_id}/{name}", generation="first", actor=_ACTOR
+        deployment, barrier, name, Asking(request_key=f"{barrier.barrier_id}/{name}", generation="first", actor=_ACTOR)
     )
     if not isinstance(ready, Ready):
         raise RuntimeError(f"job {name} cannot run at {barrier}: {ready}")

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.staging import Ready, begin_again, close, give_up
-from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.coordinator.staging import Asking, Ready, begin_again, close, give_up
 from airflow_barrier.protocol.errors import AttemptTakenError, BarrierError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import TableState
@@ -21,27 +20,17 @@ from airflow_barrier.spark.spec import ClosingRecord
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Leader:
-    """The task that leads. ``generation``: what the later barriers' tasks ask with on their first try."""
-
-    request_key: str
-    generation: str
-    actor: str
-    owner: str | None = None
-    sql: str | None = None
-
-
 @dataclass
 class Batch:
     """A leader's epochs in a row: at most ``limit`` of one job, beginning with ``first``, its own.
 
     Whoever runs them calls :meth:`close` after each, and :meth:`following` for the next. ``may_go_on`` is asked before
-    an attempt begins, ``begun`` is told which did.
+    an attempt begins, ``begun`` is told which did. ``leader``: the task that leads, with the generation that
+    the later barriers' tasks ask with on their first try.
     """
 
     deployment: Deployment
-    leader: Leader
+    leader: Asking
     first: Ready
     limit: int
     may_go_on: Callable[[], bool] = lambda: True
@@ -82,27 +71,17 @@ class Batch:
         return self.under_way
 
 
-def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
+def lead(deployment: Deployment, done: Attempt, leader: Asking) -> Ready | None:
     """Begin the attempt of the barrier after that of ``done``, if its inputs are there and nobody has begun it."""
     meta = deployment.meta
     barrier = next((b for b in meta.barriers.uncommitted(done.topology) if b.predecessor == done.barrier_id), None)
     if barrier is None or not _can_be_led(deployment, done, barrier):
         return None
-    attempt = meta.attempts.lead(
-        Request(
-            barrier.topology,
-            barrier.barrier_id,
-            done.job,
-            request_key=leader.request_key,
-            generation=leader.generation,
-            actor=leader.actor,
-            owner=leader.owner,
-        ),
-    )
+    attempt = meta.attempts.lead(leader.request(barrier, done.job))
     if attempt is None:
         return None
     try:
-        step = begin_again(deployment, attempt.attempt_id, actor=leader.actor, sql=leader.sql)
+        step = begin_again(deployment, attempt.attempt_id, leader)
     except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
         # its own task was faster, or somebody cleared that task, or a task whose output it reads
         return None

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
@@ -39,6 +38,7 @@ from airflow_barrier.coordinator.revisions.runs import (
 from airflow_barrier.coordinator.runs import Run, Scheduler
 from airflow_barrier.coordinator.staging import (
     Adopted,
+    Asking,
     Ready,
     Waiting,
     begin,
@@ -148,7 +148,7 @@ class JobTask:
 
     ``request_key`` names the task in its run. ``generation`` is equal in all of its tries, and another one after a
     person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch`` and ``code`` are as in
-    :func:`~airflow_barrier.coordinator.staging.begin`. ``end`` stops the Spark work of an earlier attempt, whose
+    :class:`~airflow_barrier.coordinator.staging.Asking`. ``end`` stops the Spark work of an earlier attempt, whose
     worker is lost. ``templated``: fields that Airflow rendered for this run, and that are right for no other barrier.
     ``done``: barriers before the run's own that this task has worked off. ``known`` is told the barrier that the next
     step is for, before anything is done for it.
@@ -252,7 +252,7 @@ def _earlier_step(
             return None
         task.known(barrier)
         log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
-        step = take_over(deployment, barrier, task.job.name, **_asking(run, task))
+        step = take_over(deployment, barrier, task.job.name, _asking(run, task))
         if step is not None:
             _end(task, before, step.attempt)
             answer = _answer(deployment, barrier, run, task, step)
@@ -326,22 +326,15 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
 
 def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) -> Ready | Adopted | Waiting:
     before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
-    step = begin(deployment, barrier, task.job.name, **_asking(run, task))
+    step = begin(deployment, barrier, task.job.name, _asking(run, task))
     _end(task, before, step.attempt)
     return step
 
 
-def _asking(run: Run, task: JobTask) -> dict[str, Any]:
-    """Return the arguments of an attempt: the task that asks for it, and its work."""
-    return {
-        "request_key": task.request_key,
-        "generation": task.generation,
-        "actor": task.actor,
-        "owner": run.ref.dag_id,
-        "sql": task.sql,
-        "by_branch": task.by_branch,
-        "code": task.code,
-    }
+def _asking(run: Run, task: JobTask) -> Asking:
+    return Asking(
+        task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, code=task.code
+    )
 
 
 def _end(task: JobTask, before: Attempt | None, attempt: Attempt) -> None:

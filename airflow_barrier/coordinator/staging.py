@@ -34,6 +34,39 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Asking:
+    """A task that asks for attempts, and its work.
+
+    ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
+    earlier try closed, a clear stages anew. ``owner``: the DAG that asks (None: no DAG does). ``by_branch``: the job's
+    code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``: what the task runs, to be
+    kept with the attempt.
+    """
+
+    request_key: str
+    generation: str
+    actor: str
+    owner: str | None = None
+    sql: str | None = None
+    by_branch: bool = False
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self, barrier: Barrier, job: str) -> Request:
+        """Return the MetaService's request for an attempt of ``job`` at ``barrier``."""
+        return Request(
+            barrier.topology,
+            barrier.barrier_id,
+            job,
+            request_key=self.request_key,
+            generation=self.generation,
+            actor=self.actor,
+            owner=self.owner,
+            line=barrier.line,
+            code=self.code,
+        )
+
+
+@dataclass(frozen=True)
 class Ready:
     """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``.
 
@@ -89,94 +122,38 @@ def find_barrier(
     return barrier
 
 
-def begin(
-    deployment: Deployment,
-    barrier: Barrier,
-    job: str,
-    *,
-    request_key: str,
-    generation: str,
-    actor: str,
-    owner: str | None = None,
-    sql: str | None = None,
-    by_branch: bool = False,
-    code: Mapping[str, str] | None = None,
-) -> Ready | Adopted | Waiting:
-    """Ask for an attempt of ``job`` at ``barrier``; ``owner`` is the DAG that asks (None: no DAG does).
+def begin(deployment: Deployment, barrier: Barrier, job: str, asking: Asking) -> Ready | Adopted | Waiting:
+    """Ask for an attempt of ``job`` at ``barrier``.
 
-    ``by_branch``: the job's code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``:
-    what the task runs, to be kept with the attempt.
-
-    ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
-    earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
-    GatedError (retryable), MissingTableError, NotOwnerError, WapDisabledError.
+    Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError, GatedError (retryable), MissingTableError,
+    NotOwnerError, WapDisabledError.
     """
     meta = deployment.meta
     earlier = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
-    if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == generation:
-        _close_what_the_driver_closed(deployment, earlier, actor)
-    attempt = meta.attempts.request(
-        Request(
-            barrier.topology,
-            barrier.barrier_id,
-            job,
-            request_key=request_key,
-            generation=generation,
-            actor=actor,
-            owner=owner,
-            line=barrier.line,
-            code=code or {},
-        ),
-    )
-    return _proceed(deployment, attempt, actor, sql, by_branch)
+    if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == asking.generation:
+        _close_what_the_driver_closed(deployment, earlier, asking.actor)
+    return _proceed(deployment, meta.attempts.request(asking.request(barrier, job)), asking)
 
 
-def take_over(
-    deployment: Deployment,
-    barrier: Barrier,
-    job: str,
-    *,
-    request_key: str,
-    generation: str,
-    actor: str,
-    owner: str,
-    sql: str | None = None,
-    by_branch: bool = False,
-    code: Mapping[str, str] | None = None,
-) -> Ready | Adopted | Waiting | None:
+def take_over(deployment: Deployment, barrier: Barrier, job: str, asking: Asking) -> Ready | Adopted | Waiting | None:
     """Begin as :func:`begin` does, for a task of another run than the barrier's. None: another task is at it by now.
 
     A task of the barrier's own run that comes later adopts what is done here.
     """
     meta = deployment.meta
     newest = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
-    if barrier.line or (newest is not None and newest.request_key == request_key):
-        asking = {"request_key": request_key, "generation": generation, "actor": actor, "owner": owner}
-        return begin(deployment, barrier, job, **asking, sql=sql, by_branch=by_branch, code=code)
-    attempt = meta.attempts.lead(
-        Request(
-            barrier.topology,
-            barrier.barrier_id,
-            job,
-            request_key=request_key,
-            generation=generation,
-            actor=actor,
-            owner=owner,
-            code=code or {},
-        ),
-        after_end=True,
-    )
-    return None if attempt is None else _proceed(deployment, attempt, actor, sql, by_branch)
+    if barrier.line or (newest is not None and newest.request_key == asking.request_key):
+        return begin(deployment, barrier, job, asking)
+    attempt = meta.attempts.lead(asking.request(barrier, job), after_end=True)
+    return None if attempt is None else _proceed(deployment, attempt, asking)
 
 
-def begin_again(
-    deployment: Deployment, attempt_id: int, *, actor: str, sql: str | None = None, by_branch: bool = False
-) -> Ready | Adopted | Waiting:
+def begin_again(deployment: Deployment, attempt_id: int, asking: Asking) -> Ready | Adopted | Waiting:
     """Go on with an attempt that was waiting.
 
     Raises FencedAttemptError if another one took its place meanwhile, VoidedAttemptError if its input was staged anew.
     """
-    return _proceed(deployment, deployment.meta.attempts.get(attempt_id), actor, sql, by_branch)
+    return _proceed(deployment, deployment.meta.attempts.get(attempt_id), asking)
 
 
 def close(
@@ -247,10 +224,8 @@ def delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[in
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
-def _proceed(
-    deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool
-) -> Ready | Adopted | Waiting:
-    meta = deployment.meta
+def _proceed(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready | Adopted | Waiting:
+    meta, actor = deployment.meta, asking.actor
     if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
         barrier = check_and_report(deployment, attempt, actor)
         log.info("%s was closed by an earlier try; adopted, nothing to run", attempt)
@@ -266,9 +241,9 @@ def _proceed(
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
     with _ending(deployment, started, actor):
-        if by_branch:
+        if asking.by_branch:
             require_wap(deployment, started)  # safety: wap-is-enabled
-        return _prepare(deployment, started, actor, sql, by_branch)
+        return _prepare(deployment, started, asking)
 
 
 @contextmanager
@@ -286,11 +261,11 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
         raise
 
 
-def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool) -> Ready:
+def _prepare(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready:
     attempt = absorb_compactions(deployment, attempt)
     for table, base in {**attempt.inputs, **attempt.bases}.items():
         deployment.tables.prepare(table, attempt.stamp, base)
-    return _write_spec(deployment, attempt, actor, sql, by_branch)
+    return _write_spec(deployment, attempt, asking)
 
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
@@ -323,12 +298,12 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     return deployment.meta.attempts.rebase(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool) -> Ready:
+def _write_spec(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready:
     meta = deployment.meta
     barrier = meta.barriers.get(attempt.topology, attempt.barrier_id, attempt.line)
     predecessor = meta.barriers.get(attempt.topology, barrier.predecessor or 0)
     job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
-    corrections = corrections_of(deployment, attempt, job, by_branch)
+    corrections = corrections_of(deployment, attempt, job, asking.by_branch)
     # what a correction stands in for need not be there any more
     sources = [] if corrections else [deployment.source_of(source) for source in job.externals]
     spec = EpochSpec(
@@ -345,11 +320,11 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         previous=attempt.previous,
         bases=attempt.bases,
         externals={source.name: source.for_driver() for source in sources},
-        cuts={} if corrections else checked_cuts(deployment, attempt, job, actor),
+        cuts={} if corrections else checked_cuts(deployment, attempt, job, asking.actor),
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
         nonce=attempt.nonce,
-        sql=sql,
+        sql=asking.sql,
         corrections=corrections,
         secrets={source.name: source.secrets for source in sources if source.secrets},
     )

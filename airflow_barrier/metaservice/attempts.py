@@ -30,7 +30,7 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import start_of
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, changes, locked, reads
 from airflow_barrier.metaservice.transitions import (
     Event,
     end_attempt,
@@ -84,7 +84,7 @@ class Request:
 class Attempts(Group):
     """The attempts of jobs at barriers."""
 
-    @changes
+    @locked
     def request(self, connection: Connection, request: Request) -> Attempt:
         """An attempt for this task: adopted from a try before it, or new.
 
@@ -99,7 +99,6 @@ class Attempts(Group):
         ``line``: for revision ``line``, which computes the barrier again. Raises RevisionEndedError once that is
         decided or cancelled.
         """
-        lock_topology(connection, request.topology)  # safety: topology-lock
         check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
         barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
         if barrier.state is BarrierState.ABORTED:
@@ -125,7 +124,7 @@ class Attempts(Group):
             )  # safety: new-attempt-fences
         return _insert(connection, barrier, request)
 
-    @changes
+    @locked
     def lead(self, connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
         """Insert an attempt for a task of another run at a barrier, unless somebody has begun it.
 
@@ -134,7 +133,6 @@ class Attempts(Group):
         every attempt has ended. Returns None if another task has begun, or if the barrier is not OPEN. Raises
         NotOwnerError.
         """
-        lock_topology(connection, request.topology)  # safety: topology-lock
         barrier = load_barrier(connection, request.topology, request.barrier_id)
         before = _current_attempt(connection, request.topology, request.barrier_id, request.job)
         if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
@@ -160,9 +158,11 @@ class Attempts(Group):
         Of several callers one starts it; the others get AttemptTakenError (request again, which fences). Raises
         FencedAttemptError, VoidedAttemptError, BarrierAbortedError.
         """
-        return self._read(lambda c: _still_waiting(c, attempt_id)) or self._write(lambda c: _start(c, attempt_id))
+        return self._read(lambda c: _still_waiting(c, attempt_id)) or self._write_locked(
+            attempt_id, lambda c: _start(c, attempt_id)
+        )
 
-    @changes
+    @locked
     def rebase(self, connection: Connection, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
         """Other bases for outlets of a RUNNING attempt, after a compaction.
 
@@ -192,7 +192,7 @@ class Attempts(Group):
         )
         return load_attempt(connection, attempt_id)
 
-    @changes
+    @locked
     def close(
         self,
         connection: Connection,
@@ -225,7 +225,7 @@ class Attempts(Group):
         event = Event("closed", actor, {"staged": said})
         return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
 
-    @changes
+    @locked
     def report(self, connection: Connection, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
         """CLOSED -> PROCESSED, its tables too; the barrier is PRECOMMIT if these were the last. Again changes nothing.
 
@@ -258,10 +258,9 @@ class Attempts(Group):
             )
         return precommit_if_complete(connection, barrier, actor)
 
-    @changes
+    @locked
     def abort(self, connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
         """The task was killed or failed. An attempt that has ended or is PROCESSED stays as it is."""
-        lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
         attempt = load_attempt(connection, attempt_id)
         if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:  # safety: kill-spares
             return attempt
@@ -472,8 +471,7 @@ def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> 
 
 
 def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrier]:
-    """The attempt, its topology locked; refused if it was superseded, whatever it wants to say."""
-    lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
+    """The attempt and its barrier; refused if it was superseded, whatever it wants to say."""
     attempt = load_attempt(connection, attempt_id)
     check_staging(connection, attempt.topology, attempt.line)  # safety: ended-revision-takes-nothing
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)

@@ -32,7 +32,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import staged_somewhere
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, changes, locked, reads
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -114,13 +114,12 @@ class Barriers(Group):
         insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
         return barrier
 
-    @changes
+    @locked
     def abort(self, connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
         """Give up a barrier and all later ones, with their attempts; returns them, [] if it was aborted before.
 
         Raises AlreadyCommittedError from COMMITTING on.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state is BarrierState.ABORTED:  # safety: abort-again
             return []

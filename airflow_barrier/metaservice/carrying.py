@@ -14,7 +14,6 @@ from airflow_barrier.metaservice.rows import (
     load_attempt,
     load_barrier,
     load_topology,
-    lock_topology,
     progress,
     standing,
 )
@@ -35,7 +34,6 @@ def carry(
 
     ``tables``: only of these (None: of all). Other barriers, and one that is aborted, have nothing to be carried.
     """
-    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
     here = progress(connection, topology, barrier_id, tables=tables)
     stands = standing(connection, barrier, tables)

@@ -16,14 +16,13 @@ from airflow_barrier.metaservice.restage import replace_table
 from airflow_barrier.metaservice.rows import (
     STANDING,
     load_barrier,
-    lock_topology,
     of_barrier,
     progress,
     raise_aborted,
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, locked, reads
 from airflow_barrier.metaservice.transitions import Event, move_barrier, move_tables, record
 from airflow_barrier.protocol.errors import (
     BarrierBlockedError,
@@ -61,7 +60,7 @@ class Settled:
 class Publishing(Group):
     """The way from PRECOMMIT to COMMIT, and what the world outside was told."""
 
-    @changes
+    @locked
     def begin(
         self,
         connection: Connection,
@@ -83,7 +82,6 @@ class Publishing(Group):
         COMMIT), HeadMovedError if a revision was published since the look, BarrierAbortedError, IllegalTransitionError
         when BLOCKED.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):  # safety: decided-once
             return barrier
@@ -140,7 +138,7 @@ class Publishing(Group):
                 if connection is not None:
                     tables.publish(publications, connection)
         """
-        with self._writing() as connection:
+        with self._writing_locked(topology) as connection:
             barrier = _publishable(connection, topology, barrier_id)
             if barrier is not None:
                 yield connection
@@ -148,10 +146,9 @@ class Publishing(Group):
                 return
         yield None
 
-    @changes
+    @locked
     def block(self, connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
         """COMMITTING -> BLOCKED: a table moved under us, readers stay at the barrier before."""
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state in (BarrierState.BLOCKED, BarrierState.COMMIT):  # safety: blocked-again
             return barrier
@@ -159,10 +156,9 @@ class Publishing(Group):
             connection, barrier, BarrierState.BLOCKED, Event("blocked", actor, {"reason": reason}), reason=reason
         )
 
-    @changes
+    @locked
     def unblock(self, connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
         """BLOCKED -> COMMITTING: a person says that nothing is in the way any more."""
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state is BarrierState.COMMITTING:  # safety: unblocked-again
             return barrier
@@ -172,7 +168,7 @@ class Publishing(Group):
             connection, barrier, BarrierState.COMMITTING, Event("unblocked", actor, {"reason": reason}), reason=None
         )
 
-    @changes
+    @locked
     def settle(
         self, connection: Connection, topology: str, barrier_id: int, settled: Settled
     ) -> tuple[Barrier, tuple[Attempt, ...]]:
@@ -181,7 +177,6 @@ class Publishing(Group):
         Returns the barrier and the attempts at later barriers that this voids, because they stand on what the person
         decided against. Raises IllegalTransitionError unless BLOCKED, UnknownTableError.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state is not BarrierState.BLOCKED:
             raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
@@ -216,10 +211,9 @@ class Publishing(Group):
             gone = replace_table(connection, barrier, settled.table, settled.actor, why)
         return move_barrier(connection, barrier, BarrierState.COMMITTING, event, reason=None), gone
 
-    @changes
+    @locked
     def announce(self, connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> None:
         """Write down that the world outside was told of these barriers, by asset events."""
-        lock_topology(connection, topology)  # safety: topology-lock
         for barrier_id in barrier_ids:
             state = load_barrier(connection, topology, barrier_id).state.value
             record(
@@ -273,8 +267,7 @@ def _check_turn(connection: Connection, barrier: Barrier) -> None:
 
 
 def _publishable(connection: Connection, topology: str, barrier_id: int) -> Barrier | None:
-    """The COMMITTING barrier, its topology locked; None if it is COMMIT already."""
-    lock_topology(connection, topology)  # safety: topology-lock
+    """The COMMITTING barrier; None if it is COMMIT already."""
     barrier = load_barrier(connection, topology, barrier_id)
     if barrier.state is BarrierState.COMMIT:  # safety: published-once
         return None

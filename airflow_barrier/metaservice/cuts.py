@@ -16,13 +16,12 @@ from airflow_barrier.metaservice.rows import (
     chunks,
     load_barrier,
     load_topology,
-    lock_topology,
     of_barrier,
     of_topology,
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, locked, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
     HeadMovedError,
@@ -106,25 +105,23 @@ class Cuts(Group):
         """
         return {row.item for row in _uses(connection, topology, source, items)}
 
-    @changes
+    @locked
     def repin(self, connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
         """Replace the cut of a source after a person mended what could not be read.
 
         Raises IllegalTransitionError once an attempt has closed over the old one.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         _check_unread(connection, barrier, cut.source)
         _check_not_built_on(connection, barrier, cut)
         _replace(connection, barrier, cut, Event("repinned", actor, {"end": dict(cut.end)}))
 
-    @changes
+    @locked
     def make(self, connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> Cut:
         """Store a cut that was put off when its barrier opened, and return it, or the one that another job has made.
 
         Raises IllegalTransitionError if the barrier is not staged any more, SourceDataError for an item that was read.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         barrier = load_barrier(connection, topology, barrier_id)
         there = cuts(connection, topology, barrier_id, items_of=[cut.source])[cut.source]
         if there.put_off is None:  # safety: put-off-is-made-once
@@ -254,7 +251,6 @@ def _replace(connection: Connection, barrier: Barrier, cut: Cut, event: Event) -
 
 def recut(connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:
     """Another cut for a barrier that revision ``number`` computes again, in which nothing has read it yet."""
-    lock_topology(connection, topology)  # safety: topology-lock
     check_staging(connection, topology, number)
     barrier = load_barrier(connection, topology, barrier_id, number)
     _check_unread(connection, barrier, cut.source)

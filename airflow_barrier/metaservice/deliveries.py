@@ -30,9 +30,9 @@ from sqlalchemy import (
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record, to_records
-from airflow_barrier.metaservice.rows import STANDING, load_topology, lock_topology, topology_version
+from airflow_barrier.metaservice.rows import STANDING, load_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, changes, locked, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.deliveries import (
@@ -101,7 +101,7 @@ class Deliveries(Group):
         found = self._read(lambda c: _find(c, topology, declaration.name))
         if found is not None and not _changed(found, declaration):
             return found
-        return self._write(lambda c: _register(c, topology, declaration, actor, hold_seconds))
+        return self._write_locked(topology, lambda c: _register(c, topology, declaration, actor, hold_seconds))
 
     @reads
     def get(self, connection: Connection, topology: str, name: str) -> SinkRecord:
@@ -120,7 +120,7 @@ class Deliveries(Group):
         rows = connection.execute(_LAGS, {"topology": topology})
         return {row.sink: (row.lag_barriers, row.lag_since) for row in rows}
 
-    @changes
+    @locked
     def claim(
         self, connection: Connection, topology: str, name: str, request_key: str, expected: str | None
     ) -> SinkRecord:
@@ -129,7 +129,6 @@ class Deliveries(Group):
         Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came
         first.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         before = _load(connection, topology, name)
         was = _SINK.deliverer.is_not_distinct_from(expected)
         moved = connection.execute(
@@ -150,13 +149,12 @@ class Deliveries(Group):
             _record(connection, sink, Event("claimed", request_key, {"before": expected}))
         return sink
 
-    @changes
+    @locked
     def unclaim(self, connection: Connection, topology: str, name: str, request_key: str) -> None:
         """Write down that a task's delivery has ended, so that those who wait for it go on. Again is fine.
 
         Nothing happens where another one has claimed the sink since.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         connection.execute(
             update(schema.sink)
             .where(
@@ -166,7 +164,7 @@ class Deliveries(Group):
             .values(deliverer=None)
         )
 
-    @changes
+    @locked
     def delivered(
         self,
         connection: Connection,
@@ -185,7 +183,6 @@ class Deliveries(Group):
         ``first_barrier``: delivered along with it, in one step, were the barriers from this one on (None: it alone).
         What is remembered never goes back, unless a person's remedy was applied (``reset``), which is done with then.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         at = _of(topology, name, position)
         if reset:
@@ -222,10 +219,9 @@ class Deliveries(Group):
             )
         return _load(connection, topology, name)
 
-    @changes
+    @locked
     def failed(self, connection: Connection, topology: str, name: str, error: str, actor: str) -> SinkRecord:
         """Remember why a delivery failed, until one succeeds."""
-        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, error=error, failed_at=DatabaseNow(), failures=_SINK.failures + 1)
         _record(connection, sink, Event("failed", actor, {"error": error, "failures": sink.failures + 1}))
@@ -296,49 +292,46 @@ class Deliveries(Group):
 
     # --- what a person decides ------------------------------------------------------------------------
 
-    @changes
+    @locked
     def pause(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
         """Nothing is delivered any more until :meth:`resume`; what the sink lacks is held meanwhile. Again is fine."""
         return _move(connection, topology, name, SinkState.PAUSED, Event("paused", actor, {"reason": reason}))
 
-    @changes
+    @locked
     def resume(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
         """Barriers are delivered again. Again is fine."""
         return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor, {"reason": reason}))
 
-    @changes
+    @locked
     def decide(
         self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
     ) -> SinkRecord:
         """Set what the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
-        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, remedy=remedy.value)
         _record(connection, sink, Event("decided", actor, {"remedy": remedy.value, "reason": reason}))
         return _load(connection, topology, name)
 
-    @changes
+    @locked
     def hold(self, connection: Connection, topology: str, name: str, seconds: int, actor: str) -> SinkRecord:
         """Keep barriers that the sink lacks for so many seconds from when the oldest of them was committed.
 
         0: none is kept. Raises ConfigurationError for less than that or more than ten years.
         """
         _check_hold(topology, name, seconds)
-        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         if sink.hold_seconds != seconds:
             _set(connection, sink, hold_seconds=seconds)
             _record(connection, sink, Event("hold", actor, {"before": sink.hold_seconds, "seconds": seconds}))
         return _load(connection, topology, name)
 
-    @changes
+    @locked
     def release(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
         """Let go of a sink: it holds no barrier any more, and any DAG may declare it. Returns what was known of it.
 
         What was delivered stays in the sink, as does its ledger, which is asked once the sink is declared again, there
         or elsewhere; what people have decided about it counts then. Again is fine.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         if sink.released_at is None:
             _set(connection, sink, released_at=DatabaseNow(), barrier_id=None, revision=None)
@@ -409,7 +402,6 @@ def _record(connection: Connection, sink: SinkRecord, event: Event, barrier_id: 
 
 
 def _move(connection: Connection, topology: str, name: str, after: SinkState, event: Event) -> SinkRecord:
-    lock_topology(connection, topology)  # safety: topology-lock
     sink = _load(connection, topology, name)
     if sink.state is not after:
         _set(connection, sink, state=after.value)
@@ -431,7 +423,6 @@ def _check_hold(topology: str, name: str, seconds: int) -> None:
 def _register(
     connection: Connection, topology: str, declaration: SinkDeclaration, actor: str, hold_seconds: int | None
 ) -> SinkRecord:
-    lock_topology(connection, topology)  # safety: topology-lock
     name = declaration.name
     found = _find(connection, topology, name)
     changed = ["new"] if found is None else _changed(found, declaration)

@@ -21,9 +21,9 @@ from airflow_barrier.metaservice.deliveries import first_held
 from airflow_barrier.metaservice.leases import sweep
 from airflow_barrier.metaservice.mapping import to_records
 from airflow_barrier.metaservice.resolving import readable
-from airflow_barrier.metaservice.rows import chunks, epoch_of, lock_topology, newest, of_barrier, of_topology, progress
+from airflow_barrier.metaservice.rows import chunks, epoch_of, newest, of_barrier, of_topology, progress
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, locked, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Barrier
@@ -52,14 +52,13 @@ _REVISED = exists().where(
 class Expiry(Group):
     """The end of barriers as something to read, and of what is known about them in detail."""
 
-    @changes
+    @locked
     def expire(self, connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
         """Let those of ``barrier_ids`` expire that can be read, are not the newest, and neither a lease nor a sink
         holds; returns these.
 
         From here on nobody resolves them, so their tags and data may go; then call :meth:`expired`.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         last = newest(connection, topology, {BarrierState.COMMIT})
         if last is None:
             return []
@@ -69,13 +68,12 @@ class Expiry(Group):
             for moved in _move(connection, topology, _BARRIER.barrier_id.in_(some), last.barrier_id, actor, len(some))
         ]
 
-    @changes
+    @locked
     def expired(self, connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
         """Write down that the tags of these are gone; returns those that this is new of. Again is fine.
 
         Raises IllegalTransitionError for one that can still be read.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         return end(connection, topology, barrier_ids, actor)
 
     @reads
@@ -88,7 +86,7 @@ class Expiry(Group):
         )
         return to_records(Barrier, rows)
 
-    @changes
+    @locked
     def trim(self, connection: Connection, topology: str, before: datetime, actor: str) -> list[int]:
         """Forget what there is per table, attempt and delivery of some barriers that expired, or were aborted, before a
         time.
@@ -96,7 +94,6 @@ class Expiry(Group):
         The oldest first, some twenty in a transaction; returns them, so call it until it returns none. Barriers, cuts,
         used items and the audit of barriers stay, and so does the newest row of each table.
         """
-        lock_topology(connection, topology)  # safety: topology-lock
         newest_commit = newest(connection, topology, {BarrierState.COMMIT})
         if newest_commit is None or newest_commit.barrier_id == 0:
             return []

@@ -19,12 +19,11 @@ from airflow_barrier.metaservice.rows import (
     attempts_of,
     head,
     load_barrier,
-    lock_topology,
     progress,
     uncommitted,
 )
 from airflow_barrier.metaservice.topologies import version_of
-from airflow_barrier.metaservice.transaction import Group, changes
+from airflow_barrier.metaservice.transaction import Group, locked
 from airflow_barrier.protocol.errors import UnknownTableError
 from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -49,7 +48,7 @@ class Upkeep:
 class Maintenance(Group):
     """Maintenance barriers."""
 
-    @changes
+    @locked
     def open(self, connection: Connection, upkeep: Upkeep) -> Barrier | None:
         """Open a barrier on the head at which ``tables`` (None: all) get other files for the same rows, or return the
         one that is unfinished; None: there is nothing to maintain yet.
@@ -57,7 +56,6 @@ class Maintenance(Group):
         An attempt of job ``compaction of <table>``, owned by the DAG of ``run``, is requested for each along with it.
         Raises TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
         """
-        lock_topology(connection, upkeep.topology)  # safety: topology-lock
         open_now = uncommitted(connection, upkeep.topology)
         unfinished = next((barrier for barrier in open_now if barrier.is_maintenance), None)
         if unfinished is not None:
@@ -90,7 +88,7 @@ class Maintenance(Group):
             Attempts(connection).request(_request(upkeep, barrier_id, jobs.writer(table).name))
         return load_barrier(connection, upkeep.topology, barrier_id)
 
-    @changes
+    @locked
     def carry(self, connection: Connection, topology: str, barrier_id: int, actor: str) -> int:
         """Carry, at a maintenance barrier, the tables that no live attempt takes; returns how many were carried now.
 

@@ -24,7 +24,6 @@ from airflow_barrier.metaservice.revision_rows import (
 from airflow_barrier.metaservice.rows import (
     barrier_key,
     load_topology,
-    lock_topology,
     of_topology,
     progress,
     topology_version,
@@ -44,7 +43,7 @@ from airflow_barrier.metaservice.swapping import (
     unstaged,
 )
 from airflow_barrier.metaservice.topologies import version_of, waiting
-from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transaction import Group, locked, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
     RevisionRefusedError,
@@ -150,13 +149,12 @@ class Revisions(Group):
         """Return the rows that a publish of it consists of, or would consist of now."""
         return swap_rows(connection, load_revision(connection, topology, number))
 
-    @changes
+    @locked
     def begin(self, connection: Connection, new: NewRevision) -> Revision:
         """A new one, STAGING, with the barriers from its first one to the head, and the cuts that were made anew.
 
         Raises RevisionRefusedError while another one is under way, and if somebody took what joins by a cut.
         """
-        lock_topology(connection, new.topology)  # safety: topology-lock
         version = topology_version(connection, new.topology)
         if version != new.topology_version:
             raise RevisionRefusedError(  # safety: revises-what-was-planned
@@ -218,17 +216,17 @@ class Revisions(Group):
         begin_recut(connection, revision, new.cuts, new.actor)
         return revision
 
-    @changes
+    @locked
     def extend(self, connection: Connection, topology: str, number: int, actor: str) -> list[Barrier]:
         """Add the barriers that were opened since; returns these. Raises RevisionEndedError."""
         return extend(connection, load_revision(connection, topology, number), actor)
 
-    @changes
+    @locked
     def recut(self, connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:
         """Another cut of a source for a barrier of the revision. Raises RevisionEndedError, SourceDataError."""
         recut(connection, topology, number, barrier_id, cut, actor)
 
-    @changes
+    @locked
     def bind_run(
         self,
         connection: Connection,
@@ -244,7 +242,6 @@ class Revisions(Group):
         Returns whether nobody had bound it before.
         """
         revision = load_revision(connection, topology, number)
-        lock_topology(connection, revision.topology)  # safety: topology-lock
         key = {"topology": revision.topology, "revision": revision.revision, "dag_id": dag_id, "run_id": run_id}
         values: dict[str, Any] = {"barrier_id": barrier_id}
         if clear_number is not None:
@@ -256,11 +253,10 @@ class Revisions(Group):
             connection.execute(insert(_RUNS).values(**key, **values))
         return not known
 
-    @changes
+    @locked
     def unbind_run(self, connection: Connection, topology: str, number: int, dag_id: str, run_id: str) -> None:
         """A run that was bound, and could not be woken. Again is fine."""
         revision = load_revision(connection, topology, number)
-        lock_topology(connection, revision.topology)  # safety: topology-lock
         connection.execute(
             delete(_RUNS).where(
                 _RUNS.c.topology == revision.topology,
@@ -293,10 +289,9 @@ class Revisions(Group):
         ).one_or_none()
         return None if row is None else to_record(RevisionRun, row)
 
-    @changes
+    @locked
     def gate(self, connection: Connection, topology: str, number: int, *, closed: bool, actor: str) -> Revision:
         """Let no barrier open until it is published, or let them open again. Raises RevisionEndedError."""
-        lock_topology(connection, topology)  # safety: topology-lock
         check_staging(connection, topology, number)
         before = load_revision(connection, topology, number)
         if before.gated is not closed:
@@ -311,12 +306,12 @@ class Revisions(Group):
         """The revision for which no barrier opens now."""
         return gatekeeper(connection, topology)
 
-    @changes
+    @locked
     def cancel(self, connection: Connection, topology: str, number: int, reason: str, actor: str) -> Revision:
         """STAGING -> CANCELLED. Again changes nothing. Raises RevisionEndedError once it is decided."""
         return cancel(connection, topology, number, reason, actor)
 
-    @changes
+    @locked
     def begin_swap(
         self,
         connection: Connection,
@@ -340,7 +335,7 @@ class Revisions(Group):
 
         At the end of the block what it computed stands, and it is COMMIT. Yields None if it is COMMIT already.
         """
-        with self._writing() as connection:
+        with self._writing_locked(topology) as connection:
             revision = swappable(connection, topology, number)
             if revision is not None:
                 yield connection
@@ -394,7 +389,6 @@ def extend(connection: Connection, revision: Revision, actor: str) -> list[Barri
     A barrier that was aborted meanwhile is aborted in the revision too, with the one that stands. Raises
     RevisionRefusedError where a job has come to read what the revision computes again, and is not part of it.
     """
-    lock_topology(connection, revision.topology)  # safety: topology-lock
     check_staging(connection, revision.topology, revision.revision)
     known = barriers_of(connection, revision)
     before = known[-1].barrier_id if known else revision.predecessor

@@ -23,7 +23,6 @@ from airflow_barrier.metaservice.rows import (
     epoch_of,
     load_barrier,
     load_topology,
-    lock_topology,
     newest,
     of_barrier,
     of_topology,
@@ -114,7 +113,6 @@ def begin_swap(
     """STAGING -> COMMITTING, with the `main` that each table is expected to be at: what ``head``, the newest COMMIT
     barrier, has it at. Again changes nothing.
     """
-    lock_topology(connection, topology)  # safety: topology-lock
     revision = load_revision(connection, topology, number)
     if revision.state in (RevisionState.COMMITTING, RevisionState.COMMIT):  # safety: revision-decided-once
         return revision
@@ -175,8 +173,7 @@ def _drop_whole_cuts(connection: Connection, revision: Revision) -> None:
 
 
 def swappable(connection: Connection, topology: str, number: int) -> Revision | None:
-    """The COMMITTING revision, its topology locked; None if it is COMMIT already."""
-    lock_topology(connection, topology)  # safety: topology-lock
+    """The COMMITTING revision; None if it is COMMIT already."""
     revision = load_revision(connection, topology, number)
     if revision.state is RevisionState.COMMIT:  # safety: revision-published-once
         return None
@@ -215,7 +212,6 @@ def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revis
 
 def cancel(connection: Connection, topology: str, number: int, reason: str, actor: str) -> Revision:
     """STAGING -> CANCELLED: what it staged does not count. Again changes nothing."""
-    lock_topology(connection, topology)  # safety: topology-lock
     revision = load_revision(connection, topology, number)
     if revision.state is RevisionState.CANCELLED:
         return revision

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from airflow_barrier.coordinator.batching import Batch, Leader
+from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.staging import Ready
+from airflow_barrier.coordinator.staging import Asking, Ready
 from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators._task import actor, first_generation, reason_of, task_key
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -20,7 +20,7 @@ class LeadingSteps(EpochSteps):
             super()._do(deployment, ready)
             return
         self._stage(deployment, ready.attempt)
-        leader = Leader(
+        leader = Asking(
             request_key=task_key(self.context),
             generation=first_generation(self.context),
             actor=actor(self.context),

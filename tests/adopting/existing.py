@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -118,7 +118,7 @@ class Existing:
 
     def process(self, barrier: Barrier, job: str) -> Barrier:
         """One try, by a driver that appends what is new in its source."""
-        ready = begin(self.deployment, barrier, job, request_key=job, generation="g0", actor="test")
+        ready = begin(self.deployment, barrier, job, Asking(request_key=job, generation="g0", actor="test"))
         assert isinstance(ready, Ready), ready
         (outlet,) = ready.spec.bases
         rows = self._epoch(ready)

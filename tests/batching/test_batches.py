@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_barrier.coordinator.next import led_by
-from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, Waiting, begin
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     FencedAttemptError,
@@ -27,7 +27,7 @@ ROWS: dict[int, Rows] = {n: [{"amount": 10**n, "price": n}] for n in range(1, 7)
 def task(shop: Shop, barrier: Barrier, job: str, generation: str = "g0") -> Ready | Adopted | Waiting:
     """The barrier's own task asks."""
     key = f"shopping_dag/{barrier.barrier_id}/{job}"
-    return begin(shop.deployment, barrier, job, request_key=key, generation=generation, actor="test")
+    return begin(shop.deployment, barrier, job, Asking(request_key=key, generation=generation, actor="test"))
 
 
 def states(shop: Shop, barrier: Barrier, job: str) -> list[str]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_barrier.coordinator.batching import Batch, Leader
+from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Adopted, Ready, begin, give_up
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, begin, give_up
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import Barrier
@@ -95,7 +95,7 @@ def lead(deployment: Deployment, barrier: Barrier, job: str, operator: SparkEpoc
     work = operator.epoch_work({})  # type: ignore[arg-type]
     ready = ask(deployment, barrier, job, work.sql)
     assert isinstance(ready, Ready), ready
-    leader = Leader(f"task {barrier.barrier_id}", "1/1", "test", "dag", work.sql)
+    leader = Asking(f"task {barrier.barrier_id}", "1/1", "test", "dag", work.sql)
     batch = Batch(deployment, leader, ready, limit=9)
     assert work.run_batch is not None
     try:
@@ -114,11 +114,7 @@ def ask(deployment: Deployment, barrier: Barrier, job: str, sql: str | None = No
         deployment,
         barrier,
         job,
-        request_key=f"task {barrier.barrier_id}",
-        generation="1/1",
-        actor="test",
-        owner="dag",
-        sql=sql,
+        Asking(request_key=f"task {barrier.barrier_id}", generation="1/1", actor="test", owner="dag", sql=sql),
     )
 
 

@@ -18,7 +18,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.project.local import QUICK_JAVA
@@ -67,7 +67,7 @@ class Lake:
         operator._steps = SimpleNamespace(done=[])  # of a task that has worked off no earlier barrier
         work = operator.epoch_work({})
         asked = {"request_key": job, "generation": "1/1", "actor": "test"}
-        ready = begin(self.deployment, barrier, job, sql=work.sql, by_branch=work.by_branch, **asked)
+        ready = begin(self.deployment, barrier, job, Asking(sql=work.sql, by_branch=work.by_branch, **asked))
         assert isinstance(ready, Ready)
         assert work.run(ready) is None
         hook = operator._submission.hook if isinstance(operator, SparkEpochOperator) else operator._hook

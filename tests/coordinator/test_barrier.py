@@ -10,7 +10,16 @@ import pytest
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
-from airflow_barrier.coordinator.staging import Adopted, Waiting, begin, begin_again, close, closing_uri, give_up
+from airflow_barrier.coordinator.staging import (
+    Adopted,
+    Asking,
+    Waiting,
+    begin,
+    begin_again,
+    close,
+    closing_uri,
+    give_up,
+)
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     BarrierAbortedError,
@@ -86,7 +95,7 @@ def test_the_seeds_example_at_each_level(shop: Shop) -> None:
 
 def test_a_job_waits_for_its_inlets_and_for_its_own_predecessor(shop: Shop) -> None:
     first, second = shop.open(1), shop.open(2)
-    waiting = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test")
+    waiting = begin(shop.deployment, second, "amount", Asking(request_key="k", generation="g0", actor="test"))
     assert isinstance(waiting, Waiting)
     assert {(need.table, need.barrier_id, need.job) for need in waiting.needs} == {
         (SHOPPING, 2, "load"),
@@ -96,7 +105,7 @@ def test_a_job_waits_for_its_inlets_and_for_its_own_predecessor(shop: Shop) -> N
     shop.process(first, "load", ROWS)
     shop.process(first, "amount", ROWS)
     shop.process(second, "load", MORE)
-    ready = begin_again(shop.deployment, waiting.attempt.attempt_id, actor="test")
+    ready = begin_again(shop.deployment, waiting.attempt.attempt_id, Asking("k", "g0", "test"))
     assert not isinstance(ready, (Waiting, Adopted))
     assert shop.deployment.meta.attempts.get(waiting.attempt.attempt_id).waited_for, "kept for delay analysis"
 
@@ -126,7 +135,7 @@ def test_a_retry_adopts_what_the_driver_closed(shop: Shop) -> None:
     record = shop.write(ready, ROWS)
     shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps(ready.spec.nonce))
     # here the worker dies; the next try of the same task finds the driver's closing record
-    adopted = begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
+    adopted = begin(shop.deployment, barrier, "load", Asking(request_key="k", generation="g0", actor="test"))
     assert isinstance(adopted, Adopted)
     assert adopted.attempt.attempt_id == ready.attempt.attempt_id
 

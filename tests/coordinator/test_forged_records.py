@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import BarrierError, NotClosedError, StagedTableError, UnprovenFileError
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -76,7 +76,7 @@ def test_a_retry_adopts_what_the_attempts_own_driver_closed(shop: Shop) -> None:
     ready = shop.begin(barrier, "load")
     leave(shop, ready, shop.write(ready, ROWS).dumps(ready.spec.nonce))
     key = f"shopping_dag/{barrier.barrier_id}/load"
-    begin(shop.deployment, barrier, "load", request_key=key, generation="g0", actor="test")
+    begin(shop.deployment, barrier, "load", Asking(request_key=key, generation="g0", actor="test"))
     assert state(shop, ready) is AttemptState.PROCESSED
 
 

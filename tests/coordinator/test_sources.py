@@ -11,7 +11,7 @@ import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
-from airflow_barrier.coordinator.staging import begin, close
+from airflow_barrier.coordinator.staging import Asking, begin, close
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -104,11 +104,11 @@ def test_a_broken_file_fails_its_job_alone_and_a_mended_one_is_taken_after_a_cle
         arrive(folder, 1, "bad.parquet", amount=["one"], price=["two"])
     barrier = shop.open(1, fragment(source))
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
-        begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
+        begin(shop.deployment, barrier, "load", Asking(request_key="k", generation="g0", actor="test"))
     assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.OPEN, "the barrier stays open"
     arrive(folder, 1, "bad.parquet")
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
-        begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="a retry")
+        begin(shop.deployment, barrier, "load", Asking(request_key="k", generation="g0", actor="a retry"))
     ready = shop.begin(barrier, "load", generation="cleared")
     close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, ROWS), actor="test")
     bad.write_bytes(b"changed once more")

@@ -15,7 +15,7 @@ import pytest
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.joining import take_part
-from airflow_barrier.coordinator.staging import begin
+from airflow_barrier.coordinator.staging import Asking, begin
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -322,7 +322,7 @@ def test_a_source_outside_of_the_roots_is_not_opened(shop: Shop, tmp_path: Path)
     barrier = shop.open(1, declared)
     narrow = replace(shop.deployment, source_roots=SourceRoots((str(inside),)))
     with pytest.raises(ConfigurationError, match=rf"source purchases: expected a place .*{inside}.*found {outside}"):
-        begin(narrow, barrier, "load", request_key="k", generation="g0", actor="test")
+        begin(narrow, barrier, "load", Asking(request_key="k", generation="g0", actor="test"))
     for name in ("shopping", "anew"):
         with pytest.raises(ConfigurationError, match="source purchases"):
             Shop(narrow).open(2, replace(declared, topology=name))
@@ -340,6 +340,6 @@ def test_what_was_landed_wrong_holds_up_its_own_jobs(shop: Shop, tmp_path: Path)
     bad.symlink_to(tmp_path / "elsewhere.parquet")
     barrier = shop.open(1, fragment(source))
     with pytest.raises(SourceDataError, match=r"part-0\.parquet: expected a file, found a link"):
-        begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
+        begin(shop.deployment, barrier, "load", Asking(request_key="k", generation="g0", actor="test"))
     (tmp_path / "elsewhere.parquet").replace(bad)
     assert shop.begin(barrier, "load", generation="cleared").spec.cuts["purchases"].items

@@ -22,7 +22,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close, find_barrier, give_up
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close, find_barrier, give_up
 from airflow_barrier.protocol.errors import AlreadyCommittedError, SpecError, StagedTableError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -185,10 +185,7 @@ class Shop:
                 deployment,
                 barrier,
                 job,
-                request_key=request_key,
-                generation=generation,
-                actor=job,
-                by_branch=by_branch,
+                Asking(request_key=request_key, generation=generation, actor=job, by_branch=by_branch),
             )
         except AlreadyCommittedError:
             return  # what a task cleared too late does: nothing, and it says so

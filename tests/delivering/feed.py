@@ -27,7 +27,7 @@ from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_rev
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows, SinkDeclaration
 from airflow_barrier.protocol.records import Barrier, StagedTable
@@ -70,7 +70,9 @@ class Feed:
             actor="test",
         )
         assert isinstance(opened, Opened), opened
-        ready = begin(self.deployment, opened.barrier, "sums", request_key="sums", generation="g0", actor="test")
+        ready = begin(
+            self.deployment, opened.barrier, "sums", Asking(request_key="sums", generation="g0", actor="test")
+        )
         assert isinstance(ready, Ready), ready
         close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
         committed = commit_barrier(self.deployment, "shopping", opened.barrier.barrier_id, actor="test")
@@ -104,7 +106,7 @@ class Feed:
         revision = begin_revision(self.deployment, plan, reason="corrected", actor="test")
         for barrier_id, state in sorted(states.items()):
             barrier = self.deployment.meta.barriers.get("shopping", barrier_id, revision.revision)
-            ready = begin(self.deployment, barrier, "sums", request_key="sums", generation="g1", actor="test")
+            ready = begin(self.deployment, barrier, "sums", Asking(request_key="sums", generation="g1", actor="test"))
             assert isinstance(ready, Ready), ready
             close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
         self.states.update(states)

@@ -28,7 +28,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, Waiting, begin, close, give_up
+from airflow_barrier.coordinator.staging import Asking, Ready, Waiting, begin, close, give_up
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Position, Rows
 from airflow_barrier.protocol.errors import Retryable
@@ -281,10 +281,7 @@ def _process(stage: Stage, stream: Stream, deployment: Deployment, number: int) 
         deployment,
         opened.barrier,
         "load",
-        request_key=f"dag/{number}/load",
-        generation="1/1",
-        actor="test",
-        owner="dag",
+        Asking(request_key=f"dag/{number}/load", generation="1/1", actor="test", owner="dag"),
     )
     if isinstance(step, Waiting):
         stage.say("try", step.reason)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.delivering import deliver
-from airflow_barrier.coordinator.staging import Ready, begin
+from airflow_barrier.coordinator.staging import Asking, Ready, begin
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import ConnectRun
@@ -167,7 +167,7 @@ def _run_with_abandoned_attempt(shopping: Shopping, day: int) -> None:
     deployment = shopping.deployment
     barrier = open_at(deployment, shopping.fragment, barrier_time(day))
     process(deployment, shopping.spark_url, barrier, "load", shopping.jobs["load"])
-    lost = begin(deployment, barrier, "amount", request_key="lost", generation="first", actor="test")
+    lost = begin(deployment, barrier, "amount", Asking(request_key="lost", generation="first", actor="test"))
     assert isinstance(lost, Ready)
     ConnectRun(shopping.spark_url, lost.spec).run(shopping.jobs["amount"])
     for name in [name for name in shopping.jobs if name != "load"]:

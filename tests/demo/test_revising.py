@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
-from airflow_barrier.coordinator.staging import Waiting, begin
+from airflow_barrier.coordinator.staging import Asking, Waiting, begin
 from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
@@ -143,7 +143,9 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
         revision = world.begin(2, 3, corrections=corrections)
         second = meta.barriers.get(TOPOLOGY, 3, revision.revision)
         for job in revision.jobs:
-            early = begin(world.deployment, second, job, request_key=f"3/{job}", generation="first", actor="task")
+            early = begin(
+                world.deployment, second, job, Asking(request_key=f"3/{job}", generation="first", actor="task")
+            )
             assert isinstance(early, Waiting), job
         for day in (2, 3, DAYS):  # the day after the window as well
             assert isinstance(world.publish(revision), NotStaged)

@@ -16,7 +16,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.resolving import resolve_table
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import BarrierBlockedError, ForeignWriteError
 from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import Barrier, StagedTable
@@ -51,7 +51,7 @@ class Writer:
             actor="test",
         )
         assert isinstance(opened, Opened)
-        ready = begin(self.deployment, opened.barrier, "job", request_key="key", generation="g0", actor="test")
+        ready = begin(self.deployment, opened.barrier, "job", Asking(request_key="key", generation="g0", actor="test"))
         assert isinstance(ready, Ready)
         said = StagedTable(self.table, None, unchanged=True)
         if rows:

@@ -12,7 +12,7 @@ import pytest
 from airflow_barrier.coordinator.journal import check_lead, entry_uri
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close, closing_uri
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close, closing_uri
 from airflow_barrier.protocol.errors import (
     ForeignWriteError,
     NotClosedError,
@@ -46,7 +46,9 @@ def ready(shop: Shop) -> Ready:
 
 
 def ask(shop: Shop, barrier: Barrier, generation: str = "g0") -> object:
-    return begin(shop.deployment, barrier, "load", request_key="k", generation=generation, actor="test", by_branch=True)
+    return begin(
+        shop.deployment, barrier, "load", Asking(request_key="k", generation=generation, actor="test", by_branch=True)
+    )
 
 
 def write(shop: Shop, ready: Ready, branch: str | None = None, **properties: str) -> None:
@@ -85,7 +87,9 @@ def test_the_inlets_need_wap_as_well(shop: Shop) -> None:
     shop.process(barrier, "load", [{"amount": 1, "price": 1}])
     shop.deployment.tables.take_in([AMOUNT])
     with pytest.raises(WapDisabledError, match=r"missing on shop\.shopping:"):
-        begin(shop.deployment, barrier, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
+        begin(
+            shop.deployment, barrier, "amount", Asking(request_key="k", generation="g0", actor="test", by_branch=True)
+        )
 
 
 @pytest.mark.kills("unchanged-job-wrote")
@@ -190,7 +194,9 @@ def test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back(
 def test_an_inlet_that_a_job_wrote_to_is_told(shop: Shop, second: Barrier) -> None:
     shop.deployment.tables.take_in([AMOUNT])
     shop.process(second, "load", [{"amount": 1, "price": 1}])
-    ready = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
+    ready = begin(
+        shop.deployment, second, "amount", Asking(request_key="k", generation="g0", actor="test", by_branch=True)
+    )
     assert isinstance(ready, Ready)
     write(shop, ready, branch="main")
     with pytest.raises(ForeignWriteError, match=r"past its branch .* of shop\.shopping"):

@@ -14,7 +14,7 @@ import pytest
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState
@@ -95,7 +95,9 @@ def run_barrier(deployment: Deployment, jobs: tuple[Job, ...], day: int) -> Barr
     )
     assert isinstance(opened, Opened)
     for job in jobs:
-        ready = begin(deployment, opened.barrier, job.name, request_key=job.name, generation="1/0", actor=job.name)
+        ready = begin(
+            deployment, opened.barrier, job.name, Asking(request_key=job.name, generation="1/0", actor=job.name)
+        )
         assert isinstance(ready, Ready), ready
         close(deployment, ready.attempt.attempt_id, record=stage(deployment, ready), actor=job.name)
     committed = commit_barrier(deployment, TOPOLOGY, opened.barrier.barrier_id, actor="test")

@@ -14,7 +14,7 @@ from rich.console import Console
 from airflow_barrier.cli.commands.status import show_status
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, give_up
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, give_up
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.protocol.errors import FencedAttemptError
 from airflow_barrier.protocol.names import one_line
@@ -87,7 +87,7 @@ def _kept_and_shown(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> 
 
     # an attempt that failed of it, after one that another task had asked for
     begun, again = (
-        begin(shop.deployment, barrier, "load", request_key=key, generation=text, actor=text)
+        begin(shop.deployment, barrier, "load", Asking(request_key=key, generation=text, actor=text))
         for key in ("another", text)
     )
     assert isinstance(begun, Ready)

@@ -13,7 +13,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.connect import ConnectRun
@@ -122,7 +122,9 @@ def test_a_barrier_over_hostile_names(
     assert isinstance(opened, Opened)
     for job, what in work.items():
         sql = what if isinstance(what, str) else None
-        ready = begin(deployment, opened.barrier, job.name, request_key="k", generation="1/0", actor="test", sql=sql)
+        ready = begin(
+            deployment, opened.barrier, job.name, Asking(request_key="k", generation="1/0", actor="test", sql=sql)
+        )
         assert isinstance(ready, Ready)
         record = ConnectRun(spark_server.url, ready.spec).run(SqlJob(what) if isinstance(what, str) else what)
         close(deployment, ready.attempt.attempt_id, record=record, actor="test")

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Adopted, begin, close, closing_uri, give_up
+from airflow_barrier.coordinator.staging import Adopted, Asking, begin, close, closing_uri, give_up
 from airflow_barrier.protocol.errors import StoreUnavailableError
 from airflow_barrier.protocol.states import AttemptState
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
@@ -35,7 +35,10 @@ def test_a_metaservice_that_is_gone_for_a_while(own_postgresql: PostgreSQL, tmp_
             close(deployment, submitted.attempt.attempt_id, actor="test")
         own_postgresql.start()
         adopted = begin(
-            deployment, barrier, "load", request_key=submitted.attempt.request_key, generation="g0", actor="test"
+            deployment,
+            barrier,
+            "load",
+            Asking(request_key=submitted.attempt.request_key, generation="g0", actor="test"),
         )
         assert isinstance(adopted, Adopted)
         assert adopted.attempt.attempt_id == submitted.attempt.attempt_id

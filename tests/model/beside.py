@@ -12,7 +12,7 @@ from typing import Any
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
@@ -92,7 +92,7 @@ class Neighbour:
     def _process(self) -> None:
         for barrier in self._in_flight():
             key = f"b/{next(self.world.numbers)}"
-            step = begin(self.deployment, barrier, _JOB.name, request_key=key, generation="g0", actor="beside")
+            step = begin(self.deployment, barrier, _JOB.name, Asking(request_key=key, generation="g0", actor="beside"))
             if isinstance(step, Ready):
                 work.drive(self.world, step, lies=False)
                 close(self.deployment, step.attempt.attempt_id, actor="beside")

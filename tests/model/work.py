@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.batching import Batch, Leader
+from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
@@ -21,7 +21,7 @@ from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_rev
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import cancel_revision, publish_revision
 from airflow_barrier.coordinator.runs import Run
-from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close, give_up
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, Waiting, begin, begin_again, close, give_up
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, RunRef, StagedTable
 from airflow_barrier.protocol.retention import Retention
@@ -162,7 +162,9 @@ def processing(world: World, barrier: Barrier, job: str, generation: str) -> Tas
     """One try of a job's task. A retry has the same ``generation``, a clear another one."""
 
     def work(task: Task) -> Any:
-        step = begin(world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name)
+        step = begin(
+            world.deployment, barrier, job, Asking(request_key=task.name, generation=generation, actor=task.name)
+        )
         return _go_on(world, task, step)
 
     where = f"{barrier.barrier_id}r{barrier.line}" if barrier.line else barrier.barrier_id
@@ -173,11 +175,13 @@ def leading(world: World, barrier: Barrier, job: str, generation: str, limit: in
     """A job's task that goes on past its own barrier, in the same Spark job."""
 
     def work(task: Task) -> Any:
-        step = begin(world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name)
+        step = begin(
+            world.deployment, barrier, job, Asking(request_key=task.name, generation=generation, actor=task.name)
+        )
         if not isinstance(step, Ready):
             return _go_on(world, task, step)
         task.attempt_id = step.attempt.attempt_id
-        batch = Batch(world.deployment, Leader(task.name, FIRST, task.name), step, limit)
+        batch = Batch(world.deployment, Asking(task.name, FIRST, task.name), step, limit)
         try:
             _run_batch(world, task, batch)
         except BarrierError as error:
@@ -229,7 +233,7 @@ def resuming(world: World, attempt_id: int) -> Task:
 
     def work(task: Task) -> Any:
         task.attempt_id = attempt_id
-        return _go_on(world, task, begin_again(world.deployment, attempt_id, actor=task.name))
+        return _go_on(world, task, begin_again(world.deployment, attempt_id, Asking(task.name, FIRST, task.name)))
 
     return _repeated(Task(f"resume a{attempt_id} #{next(world.numbers)}", work), partial(resuming, world, attempt_id))
 

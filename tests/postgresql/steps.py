@@ -434,7 +434,7 @@ VISITORS = {
 def writing_methods() -> set[str]:
     """The methods of the MetaService that begin a write transaction."""
     groups = {name: each for name, each in vars(MetaService("sqlite:////unused")).items() if isinstance(each, Group)}
-    writes = ("@changes", "self._write(", "self._writing(")
+    writes = ("@changes", "@locked", "self._write(lambda c:", "self._write_locked(", "self._writing_locked(")
     return {
         f"{group}.{name}"
         for group, each in groups.items()

@@ -25,7 +25,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState
@@ -87,7 +87,7 @@ def opened(deployment: Deployment, day: int) -> Barrier:
 
 
 def begun(deployment: Deployment, barrier: Barrier, job: Job) -> Ready:
-    ready = begin(deployment, barrier, job.name, request_key=job.name, generation="g0", actor="test")
+    ready = begin(deployment, barrier, job.name, Asking(request_key=job.name, generation="g0", actor="test"))
     assert isinstance(ready, Ready)
     return ready
 

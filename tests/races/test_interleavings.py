@@ -20,7 +20,7 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.journal import read_head
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Adopted, Ready, begin, close, closing_uri, give_up
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, begin, close, closing_uri, give_up
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
@@ -67,7 +67,9 @@ def ask(barrier_id: int, job: str, generation: str = "g0") -> Operation:
 
     def operation(shop: Shop) -> Callable[[], Any]:
         barrier = shop.deployment.meta.barriers.get("shopping", barrier_id)
-        return lambda: begin(shop.deployment, barrier, job, request_key="task", generation=generation, actor=generation)
+        return lambda: begin(
+            shop.deployment, barrier, job, Asking(request_key="task", generation=generation, actor=generation)
+        )
 
     return operation
 
@@ -364,7 +366,7 @@ def settle(shop: Shop) -> None:
     for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):
         day = (barrier.timestamp - MONDAY).days
         for job in JOBS:
-            step = begin(shop.deployment, barrier, job, request_key="after", generation="g0", actor="after")
+            step = begin(shop.deployment, barrier, job, Asking(request_key="after", generation="g0", actor="after"))
             if isinstance(step, Ready):
                 close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, ROWS[day]), actor="after")
     for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):

@@ -10,7 +10,7 @@ from airflow_barrier.coordinator.committing import Committed, NotYet, commit_bar
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Adopted, Ready, begin, close
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import (
     AttemptTakenError,
     BarrierOrderError,
@@ -45,7 +45,10 @@ def start(deployment: Deployment, day: int, run_key: str) -> Opened | Later:
 def work(deployment: Deployment, barrier: Barrier, job: str, generation: str) -> Any:
     """A task: begin, write if there is anything to write, close."""
     step = begin(
-        deployment, barrier, job, request_key=f"{generation}/{job}", generation=generation, actor=f"racer {generation}"
+        deployment,
+        barrier,
+        job,
+        Asking(request_key=f"{generation}/{job}", generation=generation, actor=f"racer {generation}"),
     )
     if not isinstance(step, Ready):
         return step

@@ -21,7 +21,7 @@ from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision, publish_revision
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import GatedError, RevisionEndedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionState
@@ -61,7 +61,7 @@ def revised(shop: Shop) -> None:
 
 def replay(shop: Shop) -> None:
     for barrier in shop.deployment.meta.revisions.barriers("shopping", 1):
-        step = begin(shop.deployment, barrier, "amount", request_key="again", generation="g0", actor="again")
+        step = begin(shop.deployment, barrier, "amount", Asking(request_key="again", generation="g0", actor="again"))
         if isinstance(step, Ready):
             rows = CORRECTED[(barrier.timestamp - MONDAY).days]
             close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, rows), actor="again")
@@ -158,7 +158,7 @@ def settle(shop: Shop, totals: dict[int | None, int]) -> None:
         shop.open(4)
     for barrier in meta.barriers.uncommitted("shopping"):
         for job in JOBS:
-            step = begin(shop.deployment, barrier, job, request_key="after", generation="g0", actor="after")
+            step = begin(shop.deployment, barrier, job, Asking(request_key="after", generation="g0", actor="after"))
             if isinstance(step, Ready):
                 rows = DAYS[(barrier.timestamp - MONDAY).days]
                 close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, rows), actor="after")

@@ -16,7 +16,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import read_head
 from airflow_barrier.coordinator.opening import Opened
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Adopted, begin, find_barrier
+from airflow_barrier.coordinator.staging import Adopted, Asking, begin, find_barrier
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     BarrierError,
@@ -78,12 +78,12 @@ def test_on_one_metaservice_the_second_one_observes_and_finds_all_done(shop: Sho
             assert found.barrier_id == observer.barrier.barrier_id, "its own tasks work for the same barrier"
         shop.process_all(found, ROWS)
         # the other's task of the same kind, of which there was no clear, finds that the work is done
-        again = begin(shop.deployment, found, "load", request_key="other", generation="g0", actor="other")
+        again = begin(shop.deployment, found, "load", Asking(request_key="other", generation="g0", actor="other"))
         assert isinstance(again, Adopted)
         outcomes = airflows.race([(commit, (found.barrier_id,))] * 2)
         assert {outcome.barrier.state for outcome in outcomes} == {BarrierState.COMMIT}
     with pytest.raises(AlreadyCommittedError):
-        begin(shop.deployment, found, "load", request_key="other", generation="g1", actor="other")
+        begin(shop.deployment, found, "load", Asking(request_key="other", generation="g1", actor="other"))
     assert shop.main_totals() == {table: 2 * total for table, total in ONE_BARRIER.items()}
     check_published_once(shop, settings)
 

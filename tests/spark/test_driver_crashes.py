@@ -20,7 +20,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, close, closing_uri, give_up
+from airflow_barrier.coordinator.staging import Adopted, Asking, Ready, Waiting, begin, close, closing_uri, give_up
 from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.errors import NotClosedError, SparkUnavailableError
 from airflow_barrier.protocol.records import Barrier
@@ -62,7 +62,7 @@ class World:
 
     def begin(self, barrier: Barrier) -> Ready | Adopted | Waiting:
         """A try of one and the same task."""
-        return begin(self.deployment, barrier, "both", request_key="task", generation="1/1", actor="test")
+        return begin(self.deployment, barrier, "both", Asking(request_key="task", generation="1/1", actor="test"))
 
     def ready(self, barrier: Barrier) -> Ready:
         ready = self.begin(barrier)

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import FencedAttemptError, ForeignWriteError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.unchanged import unchanged_conf
@@ -60,7 +60,7 @@ def driver(server: SparkServer, ready: Ready) -> Iterator[SparkSession]:
 def asked(shop: Shop, barrier: Barrier, generation: str) -> Ready:
     key = f"shopping_dag/{barrier.barrier_id}/amount/{generation}"
     ready = begin(
-        shop.deployment, barrier, "amount", request_key=key, generation=generation, actor="test", by_branch=True
+        shop.deployment, barrier, "amount", Asking(request_key=key, generation=generation, actor="test", by_branch=True)
     )
     assert isinstance(ready, Ready), ready
     return ready

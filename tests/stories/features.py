@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.batching import Batch, Leader
+from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.compacting import open_compaction
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.errors import BarrierAbortedError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
@@ -46,10 +46,12 @@ def batch(story: Story) -> Iterator[None]:
     barrier, key = story.barrier_of(first), f"shopping_dag/scheduled__{first}/load/-1"
     deployment, shop = story.shop.deployment, story.shop.shop
     step = (
-        begin(deployment, barrier, "load", request_key=key, generation="1/1", actor="load") if _open(barrier) else None
+        begin(deployment, barrier, "load", Asking(request_key=key, generation="1/1", actor="load"))
+        if _open(barrier)
+        else None
     )
     if isinstance(step, Ready):
-        going = Batch(deployment, Leader(key, "1/1", "load", owner="shopping_dag"), step, 2)
+        going = Batch(deployment, Asking(key, "1/1", "load", owner="shopping_dag"), step, 2)
         ready: Ready | None = step
         while ready is not None:
             shop._drive(deployment, ready.spec)
@@ -68,7 +70,9 @@ def clear(story: Story) -> Iterator[None]:
     deployment, shop, barrier = story.shop.deployment, story.shop.shop, story.barrier_of(day)
     unchanged = "amount" in shop.unchanged
     key = f"shopping_dag/scheduled__{day}/amount/-1"
-    slow = begin(deployment, barrier, "amount", request_key=key, generation="1/1", actor="amount", by_branch=unchanged)
+    slow = begin(
+        deployment, barrier, "amount", Asking(request_key=key, generation="1/1", actor="amount", by_branch=unchanged)
+    )
     assert isinstance(slow, Ready)
     shop._drive(deployment, slow.spec)
     yield

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from airflow_barrier.coordinator.batching import Batch, Leader
-from airflow_barrier.coordinator.staging import Ready
+from airflow_barrier.coordinator.batching import Batch
+from airflow_barrier.coordinator.staging import Asking, Ready
 from airflow_barrier.protocol.records import Barrier
 from tests.support.shop import Shop
 
 Rows = list[dict[str, int]]
 
 
-def leader_of(barrier: Barrier, job: str) -> Leader:
+def leader_of(barrier: Barrier, job: str) -> Asking:
     """The task of that job at that barrier, as :meth:`Shop.begin` asks with."""
-    return Leader(f"shopping_dag/{barrier.barrier_id}/{job}", "g0", "leader", owner="shopping_dag")
+    return Asking(f"shopping_dag/{barrier.barrier_id}/{job}", "g0", "leader", owner="shopping_dag")
 
 
 def batch_of(shop: Shop, barrier: Barrier, job: str, limit: int) -> Batch:

@@ -14,7 +14,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
@@ -61,9 +61,7 @@ class Shop:
             self.deployment,
             barrier,
             job,
-            request_key=f"shopping_dag/{barrier.barrier_id}/{job}",
-            generation=generation,
-            actor="test",
+            Asking(request_key=f"shopping_dag/{barrier.barrier_id}/{job}", generation=generation, actor="test"),
         )
         assert isinstance(ready, Ready), ready
         return ready

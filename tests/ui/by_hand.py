@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin
+from airflow_barrier.coordinator.staging import Asking, Ready, begin
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment
 from tests.support.counting import Counting
@@ -29,6 +29,8 @@ def opened(counting: Counting, owner: str, day: int) -> Barrier:
 
 def begun(counting: Counting, barrier: Barrier, job: str, run: str = "by hand") -> Ready:
     """``run``: its DAG, a slash and its id."""
-    ready = begin(counting.deployment, barrier, job, request_key=f"{run}/{job}/-1", generation="g0", actor="test")
+    ready = begin(
+        counting.deployment, barrier, job, Asking(request_key=f"{run}/{job}/-1", generation="g0", actor="test")
+    )
     assert isinstance(ready, Ready)
     return ready
