@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.support.waiting",
     "tests.support.spark",
     "tests.support.postgresql",
+    "tests.support.kept",
     "tests.support.vault",
     "tests.support.airflow",
     "tests.support.rest_catalog",

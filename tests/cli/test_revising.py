@@ -21,6 +21,7 @@ from tests.crash import shopping
 from tests.revising.growing import DAY, GrowingShop, declare
 from tests.revising.world import RevisedShop
 from tests.support.cases import cases
+from tests.support.kept import Kept
 
 SHOPPING, RECEIPTS, AMOUNTS, PRICES = (f"shop.{name}" for name in ("shopping", "receipts", "amounts", "prices"))
 #: The epochs of barriers 3 and 4 are the data of these days.
@@ -51,12 +52,11 @@ def check_backfill(line: str, first: datetime, number: str) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RevisedShop]:
+def shop(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[RevisedShop]:
     """Barriers 1 to 3 are COMMIT."""
-    settings = Settings.embedded(str(tmp_path))
-    for name, value in environment_of(settings).items():
-        monkeypatch.setenv(name, value)
-    with RevisedShop.on(str(tmp_path), settings) as shop:
+    with RevisedShop.in_kept(kept) as shop:
+        for name, value in environment_of(shop.shop.settings).items():
+            monkeypatch.setenv(name, value)
         shop.days(1, 3)
         yield shop
 

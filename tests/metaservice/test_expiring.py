@@ -23,15 +23,14 @@ from tests.metaservice.world import AMOUNT, LOAD_JOB, World
 
 
 @pytest.fixture
-def aged(world: World) -> World:
+def aged(history: World) -> World:
     """Barriers 1 to 4 are COMMIT, 5 is PRECOMMIT, 6 was aborted."""
-    for number in (1, 2, 3, 4):
-        world.committed(number)
-    world.open(5)
-    world.process_all(5)
-    world.open(6)
-    world.abort(6)
-    return world
+    history.committed(4)
+    history.open(5)
+    history.process_all(5)
+    history.open(6)
+    history.abort(6)
+    return history
 
 
 def readable(world: World) -> list[int]:

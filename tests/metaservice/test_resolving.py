@@ -21,18 +21,16 @@ UNCOMMITTED, COMMITTED, REPEATABLE = Level.READ_UNCOMMITTED, Level.READ_COMMITTE
 
 
 @pytest.fixture
-def long(world: World) -> World:
+def long(history: World) -> World:
     """Barriers 1 to 3 are COMMIT, 4 was aborted, 5 is PRECOMMIT, of 6 two tables are PROCESSED."""
-    for number in (1, 2, 3):
-        world.committed(number)
-    world.open(4)
-    world.abort(4)
-    world.open(5)
-    world.process_all(5)
-    world.open(6)
-    world.process(6, "load")
-    world.process(6, "price")
-    return world
+    history.open(4)
+    history.abort(4)
+    history.open(5)
+    history.process_all(5)
+    history.open(6)
+    history.process(6, "load")
+    history.process(6, "price")
+    return history
 
 
 def at(world: World, level: Level, what: int | datetime | None) -> dict[str, int]:

@@ -56,14 +56,6 @@ COMMITTED, REPEATABLE = Level.READ_COMMITTED, Level.REPEATABLE_READ
 REVISED = {PRICE, TOP}
 
 
-@pytest.fixture
-def history(world: World) -> World:
-    """Barriers 1 to 3 are COMMIT."""
-    for number in (1, 2, 3):
-        world.committed(number)
-    return world
-
-
 def staged(world: World, first: int = 2, *changed: str) -> Revision:
     """A revision that could be published."""
     revision = world.revise(first, *(changed or ("price",)))

@@ -18,7 +18,6 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_head, write_revision
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.revisions.publish import Swapped, cancel_revision, publications_of
-from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import JournalError, LostStateError, UnknownRevisionError
 from airflow_barrier.protocol.journal import JournalHead
 from airflow_barrier.protocol.levels import Level
@@ -28,8 +27,8 @@ from airflow_barrier.tables.port import Publication
 from tests.crash.shopping import purchases
 from tests.recovery.backups import Backups, put_back_outside
 from tests.recovery.dying import killed_at
-from tests.revising.world import RevisedShop
-from tests.support.deployments import settings_on
+from tests.revising.world import RevisedShop, shop_on
+from tests.support.kept import Kept
 from tests.support.postgresql import PostgreSQL
 from tests.support.reporting import report
 
@@ -67,20 +66,14 @@ class Lossy:
 
 
 @pytest.fixture(params=["sqlite"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Settings]:
-    with settings_on(request.param, tmp_path, postgresql) as settings:
-        yield settings
-
-
-@pytest.fixture
-def world(settings: Settings, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Lossy]:
-    with RevisedShop.on(str(tmp_path), settings) as shop:
-        world = Lossy(shop, Backups(settings, tmp_path, postgresql))
+def world(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, kept: Kept) -> Iterator[Lossy]:
+    with shop_on(request.param, tmp_path, postgresql, kept) as shop:
+        world = Lossy(shop, Backups(shop.shop.settings, tmp_path, postgresql))
         yield world
         world.shop.deployment.close()
 
 
-apart = pytest.mark.parametrize("settings", ["sqlite apart"], indirect=True)
+apart = pytest.mark.parametrize("world", ["sqlite apart"], indirect=True)
 
 
 def revise(shop: RevisedShop, day: int, **wanted: Any) -> Revision:
@@ -153,7 +146,7 @@ def goes_on(shop: RevisedShop, day: int, number: int) -> None:
 # --- lost altogether ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
 def test_what_revisions_published_is_read_as_before_the_loss(world: Lossy) -> None:
     shop = world.shop
     shop.days(1, 2)

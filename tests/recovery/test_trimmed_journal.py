@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -12,44 +11,23 @@ from airflow_barrier.coordinator import trimmed_journal
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.recovering import recover
-from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.trimmed_journal import JournalReader, fold
 from airflow_barrier.protocol.errors import ExpiredBarrierError, JournalError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.retention import Retention
 from tests.expiry.taking import Takes
-from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
 from tests.recovery.dying import killed_folding_at
-from tests.recovery.landing import LandedShop, landed_shop
-from tests.support.deployments import settings_on
-from tests.support.postgresql import PostgreSQL
+from tests.recovery.landing import LandedShop
 from tests.support.reporting import report
 
 SPAN = 3
 FOLDED = ["trimmed-0", "trimmed-1"]
 
 
-@pytest.fixture(params=["sqlite", "sqlite apart", "postgresql"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Settings]:
-    with settings_on(request.param, tmp_path, postgresql) as settings:
-        yield settings
-
-
-@pytest.fixture
-def backups(settings: Settings, tmp_path: Path, postgresql: PostgreSQL) -> Backups:
-    return Backups(settings, tmp_path, postgresql)
-
-
-@pytest.fixture
-def landed(
-    settings: Settings, backups: Backups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LandedShop]:
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trimmed_journal, "SPAN", SPAN)
-    landed = landed_shop(settings, tmp_path)
-    yield landed
-    landed.close()
-    check_audit(backups.url)
 
 
 def expired(landed: LandedShop) -> None:

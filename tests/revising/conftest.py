@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.revising.world import RevisedShop
-from tests.support.deployments import APART, SHARED, settings_on
+from tests.revising.world import RevisedShop, shop_on
+from tests.support.deployments import APART, SHARED
+from tests.support.kept import Kept
 from tests.support.postgresql import PostgreSQL
 
 
 @pytest.fixture(params=[*SHARED, *APART])
-def shop(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
-    with settings_on(request.param, tmp_path, postgresql) as settings, RevisedShop.on(str(tmp_path), settings) as shop:
+def shop(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, kept: Kept) -> Iterator[RevisedShop]:
+    with shop_on(request.param, tmp_path, postgresql, kept) as shop:
         yield shop
 
 
 @pytest.fixture
-def embedded(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
+def embedded(kept: Kept) -> Iterator[RevisedShop]:
     """The first kind alone, for what does not depend on the databases."""
-    with settings_on(SHARED[0], tmp_path, postgresql) as settings, RevisedShop.on(str(tmp_path), settings) as shop:
+    with RevisedShop.in_kept(kept) as shop:
         yield shop

@@ -12,7 +12,6 @@ from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
 from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
 from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.errors import RevisionRefusedError
-from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, TableCorrection
 from airflow_barrier.spark.corrections import ReplaceByFile
 from tests.revising.world import RevisedShop
@@ -165,20 +164,6 @@ def test_what_left_and_comes_back_is_late(embedded: RevisedShop) -> None:
     assert [files_of(embedded, day) for day in (2, 4)] == [[], ["part.parquet"]]
     assert embedded.at(3) == embedded.expected(3)
     assert embedded.at() == embedded.expected(4)
-
-
-def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
-    embedded.days(1, 3)
-    redeliver(embedded, 2)
-    finish(embedded, embedded.begin(2, recut=[SOURCE]))
-    text = embedded.deployment.tables.read_text(
-        embedded.deployment.tables.location("_barrier", embedded.shop.name, "journal", "r1.json")
-    )
-    entry = RevisionEntry.loads(text)
-    assert entry.revision.recut == (SOURCE,)
-    assert {each.barrier_id: each.cuts for each in entry.entries} == {
-        day: embedded.deployment.meta.cuts.of(embedded.shop.name, day) for day in (2, 3)
-    }
 
 
 @pytest.mark.kills("source-is-read", "recut-one-by-one", "recut-is-read", "positions-are-not-cut-anew")

@@ -19,24 +19,39 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision
-from tests.crash.shopping import COLUMNS, TASKS, Shop, rows_of
+from tests.crash.shopping import COLUMNS, TASKS, Shop, purchases, rows_of
+from tests.support.deployments import SHARED, is_in_files, settings_in_files, settings_on
+from tests.support.kept import Kept
+from tests.support.postgresql import PostgreSQL
 
 JOBS = ("load", "amount", "price")
 
 
-@dataclass(frozen=True)
+@dataclass
 class RevisedShop:
     """A shop, one connection to its deployment, and what has landed on each day."""
 
     shop: Shop
     deployment: Deployment
     landed: dict[int, list[dict[str, int]]]
+    #: has its first days, where they are all that happened yet
+    kept: Kept | None = None
 
     @classmethod
     @contextmanager
     def on(cls, folder: str, settings: Settings) -> Iterator[RevisedShop]:
         with cls.of(Shop(folder, settings)) as shop:
             yield shop
+
+    @classmethod
+    @contextmanager
+    def in_kept(cls, kept: Kept, kind: str = SHARED[0]) -> Iterator[RevisedShop]:
+        """On a kind of deployment whose databases are files; its first days are computed once."""
+        shop = Shop(str(kept.folder), settings_in_files(kind, kept.folder))
+        kept.put_back((shop, 0), shop.create)
+        found = cls(shop, Deployment.connect(shop.settings), {}, kept)
+        yield found
+        found.deployment.close()
 
     @classmethod
     @contextmanager
@@ -56,8 +71,21 @@ class RevisedShop:
             self.shop.run_on(self.deployment, task, day)
 
     def days(self, first: int, last: int) -> None:
+        if self.kept is not None and not self.landed:
+            self._begin_with(self.kept, last)
+            return
         for day in range(first, last + 1):
             self.day(day)
+
+    def _begin_with(self, kept: Kept, last: int) -> None:
+        self.deployment.close()
+        kept.put_back((self.shop, last), lambda: self._make(last))
+        self.deployment = Deployment.connect(self.shop.settings)
+        self.landed = {day: purchases(day, priced=True) for day in range(1, last + 1)}
+
+    def _make(self, last: int) -> None:
+        with RevisedShop.of(self.shop) as shop:
+            shop.days(1, last)
 
     # --- a person ---------------------------------------------------------------------------------
 
@@ -134,3 +162,14 @@ class RevisedShop:
 
     def barrier(self, barrier_id: int) -> Barrier:
         return self.deployment.meta.barriers.get(self.shop.name, barrier_id)
+
+
+@contextmanager
+def shop_on(kind: str, folder: Path, postgresql: PostgreSQL, kept: Kept) -> Iterator[RevisedShop]:
+    """A shop on any kind of deployment; in ``folder``, if it cannot be kept."""
+    if is_in_files(kind):
+        with RevisedShop.in_kept(kept, kind) as shop:
+            yield shop
+        return
+    with settings_on(kind, folder, postgresql) as settings, RevisedShop.on(str(folder), settings) as shop:
+        yield shop

@@ -21,19 +21,27 @@ def settings_on(kind: str, folder: Path, postgresql: PostgreSQL) -> Iterator[Set
 
     Those on PostgreSQL are dropped afterwards. The passwords do not stand in the URLs, as in an Airflow connection.
     """
-    warehouse = str(folder / "warehouse")
+    if is_in_files(kind):
+        yield settings_in_files(kind, folder)
+        return
     with ExitStack() as databases:
-        if kind == "sqlite":
-            yield Settings.embedded(str(folder))
-        elif kind == "sqlite apart":
-            yield Settings(f"sqlite:///{folder}/meta.db", f"sqlite:///{folder}/catalog.db", warehouse)
-        else:
-            meta = databases.enter_context(postgresql.database())
-            apart = {"postgresql": False, "postgresql apart": True}[kind]
-            catalog = databases.enter_context(postgresql.database(migrated=False)) if apart else meta
-            yield Settings(
-                *(without_password(url) for url in (meta, catalog)),
-                warehouse,
-                metaservice_password=PASSWORD,
-                catalog_password=PASSWORD,
-            )
+        meta = databases.enter_context(postgresql.database())
+        apart = {"postgresql": False, "postgresql apart": True}[kind]
+        catalog = databases.enter_context(postgresql.database(migrated=False)) if apart else meta
+        yield Settings(
+            *(without_password(url) for url in (meta, catalog)),
+            str(folder / "warehouse"),
+            metaservice_password=PASSWORD,
+            catalog_password=PASSWORD,
+        )
+
+
+def is_in_files(kind: str) -> bool:
+    """Return whether a kind of deployment, or the database of this URL, lies in files."""
+    return kind.startswith("sqlite")
+
+
+def settings_in_files(kind: str, folder: Path) -> Settings:
+    if kind == "sqlite":
+        return Settings.embedded(str(folder))
+    return Settings(f"sqlite:///{folder}/meta.db", f"sqlite:///{folder}/catalog.db", str(folder / "warehouse"))
