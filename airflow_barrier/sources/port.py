@@ -7,9 +7,9 @@ neither pyspark nor pyiceberg nor pyarrow at the top, and its constructor touche
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -308,3 +308,46 @@ class DeadLetters(Protocol):
 
 
 Sources = Sequence[Source]
+
+
+# --- an adapter's settings as its topology has them ------------------------------------------------
+
+_S = TypeVar("_S", bound=Source)
+#: For a setting that came later than others: while it has its default, it is left out, and what was declared before
+#: there was such a setting stays as it was. ``field(default=..., metadata=ADDED)``
+ADDED: Mapping[str, bool] = {"added": True}
+#: Annotations of spans of time, as text: some others name classes that are imported for type checkers only.
+_SPANS = ("timedelta", "timedelta | None")
+
+
+def declaration_of(source: Source) -> ExternalSource:
+    """Return the declaration of an adapter: all of its settings but the name, spans of time in seconds.
+
+    ``source`` is a dataclass; a field that is no setting has ``init=False``.
+    """
+    from airflow_barrier.protocol.codec import encode  # which DAG files need not load
+
+    options: dict[str, Any] = {}
+    for each in _settings(source):
+        value = getattr(source, each.name)
+        if value != each.default or "added" not in each.metadata:
+            options[each.name] = value.total_seconds() if isinstance(value, timedelta) else encode(value)
+    return ExternalSource(source.name, source.kind, options)
+
+
+def declared_source(kind: type[_S], declared: ExternalSource) -> _S:
+    """Return the adapter that :func:`declaration_of` made ``declared`` of.
+
+    Raises KeyError for a setting that is missing, and TypeError for one that the adapter does not have.
+    """
+    settings = dict(declared.options)
+    for each in _settings(kind):
+        if each.name in settings or "added" not in each.metadata:
+            value = settings[each.name]
+            settings[each.name] = timedelta(seconds=value) if each.type in _SPANS and value is not None else value
+    make: Callable[..., _S] = kind
+    return make(name=declared.name, **settings)
+
+
+def _settings(adapter: Any) -> list[Field[Any]]:
+    return [each for each in fields(adapter) if each.init and each.name != "name"]

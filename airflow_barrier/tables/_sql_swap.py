@@ -19,7 +19,6 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     MissingTableError,
 )
-from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine, ExceptionContext
@@ -48,7 +47,6 @@ _POSTGRESQL_OPTIONS: dict[str, Any] = {
     "pool_pre_ping": True,
     # Row locks make writers wait for one another, and after the wait they must see what the other did.
     "isolation_level": "READ COMMITTED",
-    "connect_args": dict(CONNECT_ARGUMENTS),
 }
 
 
@@ -248,13 +246,16 @@ def _engine(uri: str) -> Engine:
     from sqlalchemy import create_engine, event, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+    from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
+
     try:
         url = make_url(uri)
         if url.drivername in ("postgresql", "postgres"):
             # SQLAlchemy's own choice would be a driver that is seldom there; the MetaService's is.
             url = url.set(drivername=_POSTGRESQL)
         sqlite, postgresql = url.get_backend_name() == "sqlite", url.drivername == _POSTGRESQL
-        options = _SQLITE_OPTIONS if sqlite else _POSTGRESQL_OPTIONS if postgresql else {"pool_pre_ping": True}
+        ours = {**_POSTGRESQL_OPTIONS, "connect_args": dict(CONNECT_ARGUMENTS)}
+        options = _SQLITE_OPTIONS if sqlite else ours if postgresql else {"pool_pre_ping": True}
         engine = create_engine(url, **options)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # Neither the URL nor what was said about it: both may show a password, and what cannot be parsed cannot be

@@ -16,12 +16,20 @@ from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.declaration import ADDED, declaration_of, declared_source
 from airflow_barrier.sources.files import cuts as file_cuts
 from airflow_barrier.sources.files.cuts import EventTime, Reading
 from airflow_barrier.sources.files.formats import Layout
 from airflow_barrier.sources.files.listing import Folder, LandedFile, PathDate, literally, url_of
-from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
+from airflow_barrier.sources.port import (
+    ADDED,
+    CutRequest,
+    Delta,
+    Lag,
+    NotReady,
+    SourceCatalog,
+    declaration_of,
+    declared_source,
+)
 from airflow_barrier.sources.text.csv_dialect import CsvDialect
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 from airflow_barrier.systems.roots import location_fault

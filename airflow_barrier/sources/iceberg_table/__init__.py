@@ -14,8 +14,16 @@ from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.declaration import ADDED, declaration_of, declared_source
-from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
+from airflow_barrier.sources.port import (
+    ADDED,
+    CutRequest,
+    Delta,
+    NotReady,
+    SourceCatalog,
+    declaration_of,
+    declared_source,
+    text_of,
+)
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 
 if TYPE_CHECKING:

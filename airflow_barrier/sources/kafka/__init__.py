@@ -20,9 +20,16 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.declaration import declaration_of, declared_source
 from airflow_barrier.sources.kafka.records import RecordFormat, broken, decoded
-from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
+from airflow_barrier.sources.port import (
+    CutRequest,
+    Delta,
+    Lag,
+    NotReady,
+    SourceCatalog,
+    declaration_of,
+    declared_source,
+)
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 from airflow_barrier.systems import kafka_settings
 
