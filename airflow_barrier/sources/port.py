@@ -325,14 +325,21 @@ def declaration_of(source: Source) -> ExternalSource:
 
     ``source`` is a dataclass; a field that is no setting has ``init=False``.
     """
-    from airflow_barrier.protocol.codec import encode  # which DAG files need not load
-
     options: dict[str, Any] = {}
     for each in _settings(source):
         value = getattr(source, each.name)
         if value != each.default or "added" not in each.metadata:
-            options[each.name] = value.total_seconds() if isinstance(value, timedelta) else encode(value)
+            options[each.name] = _plain(value)
     return ExternalSource(source.name, source.kind, options)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it. The codec would do, too, but DAG files need not load it."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(name): each for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def declared_source(kind: type[_S], declared: ExternalSource) -> _S:
