@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -31,7 +32,12 @@ class Model(BaseModel):
         """Make it from the record's attributes of the same names; a field that the caller may not see, or that the
         record has not as it is told, is one of ``others``.
         """
-        return cls(**others, **{name: getattr(record, name) for name in cls.model_fields.keys() - others.keys()})
+        return cls(**others, **{name: getattr(record, name) for name in _names(cls) if name not in others})
+
+
+@cache
+def _names(model: type[Model]) -> tuple[str, ...]:
+    return tuple(model.model_fields)
 
 
 class Problem(Model):

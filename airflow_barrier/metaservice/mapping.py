@@ -37,11 +37,21 @@ def to_record(kind: type[_R], row: Row[Any], /, **given: Any) -> _R:
 
 
 def to_records(kind: type[_R], rows: CursorResult[Any]) -> list[_R]:
-    """The records of all rows. Columns are found once: by its name, in each row, one costs more than its field."""
+    """The records of all rows, of which there may be thousands: in half of :func:`to_record`'s time for each.
+
+    Columns are found once, by their places. The fields are set at once: a frozen class's own ``__init__`` sets them
+    one after the other. So the class may have nothing else to do there.
+    """
     columns, _, parts = _plan(cast("Hashable", kind), frozenset())
+    assert not hasattr(kind, "__post_init__"), kind
     names = list(rows.keys())
     values_of = itemgetter(*map(names.index, columns))
-    return [kind(**_fields(parts, values_of(row))) for row in rows]
+    records = []
+    for row in rows.all():
+        record = object.__new__(kind)
+        record.__dict__.update(_fields(parts, values_of(row)))
+        records.append(record)
+    return records
 
 
 def _fields(parts: Sequence[_Part], values: Sequence[Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Channel(Protocol):
         ...
 
     def open(self, deliverer: Deliverer, remedy: Remedy | None = None) -> LedgerRecord:
-        """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
+        """Become the only one who can deliver. The previous deliverer is fenced: it can change nothing any more.
 
         Returns what the ledger says was delivered, by target, and drops what dead deliverers left. Raises LedgerError,
         and supersedes nobody, where :func:`~airflow_barrier.sinks.ledger.opened` or
