@@ -36,7 +36,7 @@ def test_answers_are_as_declared(meta: MetaService, tmp_path: Path) -> None:
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app, config=_CONFIG, headers=headers.copy())
     # the stream has no end: tests/api/test_events.py
     operations = [found.ok() for found in schema.exclude(operation_id="events").get_all_operations()]
-    assert len(operations) == 20
+    assert len(operations) == sum(map(len, app.openapi()["paths"].values())) - 1
     before = meta.audit.newest("shop", limit=10_000)
     for operation in operations:
         statuses, acts = (

@@ -334,7 +334,7 @@ def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
         for path, methods in asking.app.openapi()["paths"].items()
         for method in methods
     ]
-    assert len(routes) == 21
+    assert {method for method, _ in routes} == {"GET", "POST"}
     body = {"reason": "a test", "table": "shop.orders", "decision": "keep-ours"}
     for method, path in routes:
         sent = {"json": body} if method == "POST" else {}
