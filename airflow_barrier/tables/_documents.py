@@ -27,7 +27,7 @@ _PLAIN = ".metadata.json"
 _LOCAL = LocalFiles()
 _VERSION = re.compile(r"^v?(\d+)")
 #: How often a folder is made anew that goes again before a file is in it.
-_TRIES = 10
+_TRIES = 100
 
 #: Requests at once to what is far: no more than `requests` and pyarrow keep connections for.
 _AT_ONCE = 8
