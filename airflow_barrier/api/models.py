@@ -29,8 +29,8 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, record: object, **others: Any) -> Self:
-        """Make it from the record's attributes of the same names; a field that the caller may not see, or that the
-        record has not as it is told, is one of ``others``.
+        """Make it from the record's attributes of the same names. ``others``: the fields that the record does not
+        have, has in another form, or that the caller may not see.
         """
         return cls(**others, **{name: getattr(record, name) for name in _names(cls) if name not in others})
 

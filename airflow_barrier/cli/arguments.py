@@ -27,7 +27,7 @@ def revision_argument(parser: argparse._ActionsContainer, text: str | None = Non
 
 
 def reason_option(text: str = "why, for the audit") -> Callable[[argparse.ArgumentParser], None]:
-    """``--reason``, which has to be given; ``text``: who will read it."""
+    """Return what adds ``--reason``, a required option; ``text`` is its help."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--reason", required=True, help=text)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.states import BarrierState
 
 _T = TypeVar("_T")
-#: A table's titles, each with what stands below it of one of those that are shown.
+#: The columns of a table: title -> the cell of one row.
 Columns = Mapping[str, Callable[[_T], object]]
 
 #: Wider than any row: what is piped is never broken into lines, nor cut.
@@ -113,7 +113,7 @@ def make_console(out: TextIO) -> Console:
 
 
 def show_table(console: Console, columns: Columns[_T], found: Iterable[_T]) -> None:
-    """Print what was found, a row each."""
+    """Print a table with a row for each of ``found``."""
     shown = table(console, *columns)
     for one in found:
         row(shown, *(cell(one) for cell in columns.values()))

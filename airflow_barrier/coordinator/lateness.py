@@ -76,12 +76,13 @@ class Standing:
         return [*(row.state for row in self.recent), *(barrier.state for barrier, _ in self.in_flight)]
 
     def at(self, barrier_id: int) -> Standing:
-        """The same, with nothing failed, late or expected but at that barrier."""
-        failed = [each for each in self.failed if each.barrier_id == barrier_id]
-        late, expected = (
-            [each for each in found if each.barrier_id == barrier_id] for found in (self.late, self.expected)
+        """Return the same standing, with only those failed, late and expected that hold up this barrier."""
+        return replace(
+            self,
+            failed=[each for each in self.failed if each.barrier_id == barrier_id],
+            late=[each for each in self.late if each.barrier_id == barrier_id],
+            expected=[each for each in self.expected if each.barrier_id == barrier_id],
         )
-        return replace(self, failed=failed, late=late, expected=expected)
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:

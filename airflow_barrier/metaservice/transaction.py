@@ -81,8 +81,8 @@ def changes(method: Callable[Concatenate[_G, Connection, _P], _R]) -> Callable[C
 
 
 def locked(method: Callable[Concatenate[_G, Connection, _S, _P], _R]) -> Callable[Concatenate[_G, _S, _P], _R]:
-    """A method that writes, as one of :func:`changes` does, and locks its topology first: its first argument says which
-    (:data:`Subject`).
+    """A method that writes as one of :func:`changes` does, and locks its topology first. Its first argument says which
+    topology: see :data:`Subject`.
     """
 
     @functools.wraps(method)

@@ -313,8 +313,8 @@ Sources = Sequence[Source]
 # --- an adapter's settings as its topology has them ------------------------------------------------
 
 _S = TypeVar("_S", bound=Source)
-#: For a setting that came later than others: while it has its default, it is left out, and what was declared before
-#: there was such a setting stays as it was. ``field(default=..., metadata=ADDED)``
+#: Metadata of a setting that was added later: ``field(default=..., metadata=ADDED)``. A declaration leaves it out while
+#: it has its default, so that a declaration from before it was added stays the same.
 ADDED: Mapping[str, bool] = {"added": True}
 #: Annotations of spans of time, as text: some others name classes that are imported for type checkers only.
 _SPANS = ("timedelta", "timedelta | None")

@@ -87,7 +87,7 @@ LIST = Command(
 
 @dataclass(frozen=True)
 class Shown:
-    """All about one barrier. ``expected``: the jobs for whom all is there, and that are not late yet."""
+    """All about one barrier. ``expected``: the jobs that it waits for and that are not late yet."""
 
     barrier: Barrier
     tables: tuple[TableProgress, ...]
@@ -184,8 +184,9 @@ def _waits(attempt: Attempt) -> str | None:
 
 SHOW = Command(
     "show",
-    "Show one barrier: its times, tables, attempts and cuts, who has failed, who is late, and for whom else all is "
-    "there: a job is late once that is so for longer than usual, and jobs that wait for others are not.",
+    "Show one barrier: its times, tables, attempts and cuts, and the jobs that it waits for. Some have failed, some "
+    "are late, and others are not late yet. A job is late if it could have begun for longer than usual; a job that "
+    "waits for another one is not.",
     (topology_argument, barrier_argument, database_options),
     _show,
     examples=("shopping 3", "shopping 3 --json | jq '.late[].job'"),
