@@ -72,6 +72,25 @@ def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
     check(place, CHANGES[:2], Rows.CHANGES)
 
 
+def test_one_who_was_overtaken_is_told_so_before_its_client_speaks_of_it(
+    place: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client ends the producer as soon as a broker refuses a record, and says why when it is polled."""
+    prepared(place, 1)
+
+    def until_refused(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if name != "produce":
+            return ask(*arguments, **options)
+        return wait_for("a record to be refused", lambda: ask(*arguments, **options))
+
+    with place.channel() as first, place.channel() as second:
+        first.open(deliverer())
+        second.open(deliverer())
+        monkeypatch.setattr(client, "call", until_refused)
+        with pytest.raises(FencedDelivererError, match="expected to be its only deliverer"):
+            first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
+
+
 def test_a_transaction_that_takes_too_long_is_told_as_that(place: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_barrier.sinks.kafka._SHORTEST", 10)
     monkeypatch.setattr(client, "STEP", 10)

@@ -281,7 +281,7 @@ class KafkaChannel:
         said = refused(message) if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD) else None
         if said is not None:
             raise said
-        self._cluster.explain(error)
+        raise KafkaException(error)
 
     def _row_refused(self, topic: str, table: str, delivery: Delivery, message: Message) -> RowRefusedError:
         assert self._not_taken is not None
@@ -321,7 +321,7 @@ class KafkaChannel:
         self._not_taken = None
         asked = False
         try:
-            with self._cluster.in_words():
+            with self._cluster.in_words(producer):
                 client.call("begin_transaction", producer.begin_transaction)
                 yield producer
                 self._finish(producer, lambda _: None)
@@ -338,11 +338,8 @@ class KafkaChannel:
 
     def _abort(self, producer: Producer) -> None:
         """So that readers need not wait until the brokers end it. If it cannot be, they do."""
-        try:
+        with suppress(SinkUnavailableError, SinkRefusedError, KafkaException), self._cluster.in_words(producer):
             client.call("abort_transaction", producer.abort_transaction, client.STEP)
-        except KafkaException as error:
-            with suppress(SinkUnavailableError, SinkRefusedError, KafkaException):
-                self._cluster.explain(error.args[0])
 
     def _drop(self) -> None:
         """Let go of the producer, and of what it has not sent. Its transaction, if there is one, ends the next one."""

@@ -126,17 +126,18 @@ class Cluster(kafka.Cluster):
     # --- what went wrong --------------------------------------------------------------------------
 
     @contextmanager
-    def in_words(self) -> Iterator[None]:
-        """The client's errors as ours."""
+    def in_words(self, producer: Producer | None = None) -> Iterator[None]:
+        """The client's errors as ours; those of the producer's calls by what has ended it."""
         try:
             yield
         except KafkaException as error:
-            self.explain(error.args[0])
+            said = error.args[0]
+            if producer is not None and said.code() in (KafkaError._FATAL, KafkaError._STATE):
+                said = _cause(producer, said)
+            self.explain(said)
 
     def explain(self, error: KafkaError) -> NoReturn:
         """Raises the error that says what it means."""
-        if error.code() in (KafkaError._FATAL, KafkaError._STATE):
-            error = next((heard for heard in reversed(self._heard) if heard.fatal()), error)
         if error.code() in _FENCED:
             raise FencedDelivererError(  # safety: topics-fence-deliverers
                 f"{self.what}: expected to be its only deliverer, found that another one has opened it since "
@@ -159,3 +160,14 @@ class Cluster(kafka.Cluster):
             f"{self.what}: expected that Kafka at {self.address} does what a delivery takes, found: "
             f"{error.str().rstrip('.')}; {todo}"
         )
+
+
+def _cause(producer: Producer, error: KafkaError) -> KafkaError:
+    """Return the error that has ended the producer, or ``error`` if it has not ended. The callback for errors may not
+    have heard of it yet; a step of a transaction is refused with it at once.
+    """
+    try:
+        producer.begin_transaction()
+    except KafkaException as refused:
+        return refused.args[0] if refused.args[0].fatal() else error
+    return error
