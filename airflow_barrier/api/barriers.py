@@ -64,8 +64,6 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     sight.ask({found.run.dag_id} if found.run != NO_RUN else ())
     column = seen_tables(sight, found, topology)
     mine = sight.tables
-    if found.is_maintenance and not sight.sees_all(owners(sight.topology.jobs)):
-        column = {table: job for table, job in column.items() if table in mine}
     seen_jobs = {job.name: job for job in sight.jobs(topology)}
     sources = {source.name for job in seen_jobs.values() for source in job.externals}
     sinks = [each.name for each in meta.deliveries.of(sight.name) if sight.sees(each.owner)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_barrier.api.access import Wait
-from airflow_barrier.api.sight import Sight
+from airflow_barrier.api.sight import Sight, owners
 from airflow_barrier.api.waits import wait_of
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.lateness import Late, standings
@@ -33,9 +33,14 @@ def tables_of(jobs: Iterable[Job]) -> dict[str, Job]:
 
 def seen_tables(sight: Sight, barrier: Barrier, topology: Topology) -> dict[str, Job]:
     """The tables of a barrier that the caller sees, if it sees them at all: what another DAG wrote at it is not the
-    caller's there. Maintenance is of all tables alike, whoever does it.
+    caller's there. Maintenance is of all tables alike, whoever does it: of those that the caller sees now.
     """
-    return tables_of(topology.jobs if barrier.is_maintenance else sight.jobs(topology))
+    if not barrier.is_maintenance:
+        return tables_of(sight.jobs(topology))
+    column = tables_of(topology.jobs)
+    if sight.sees_all(owners(sight.topology.jobs)):
+        return column
+    return {table: column[table] for table in sight.tables & column.keys()}
 
 
 @dataclass(frozen=True)

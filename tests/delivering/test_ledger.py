@@ -5,19 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.delivering import ParquetRows
 from airflow_barrier.coordinator.expiring import expire
-from airflow_barrier.protocol.deliveries import CHANGE, Position, Rows
-from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkBehindError
+from airflow_barrier.protocol.errors import LedgerError, SinkBehindError
 from airflow_barrier.protocol.retention import Retention
-from airflow_barrier.sinks.ledger import Deliverer
-from airflow_barrier.sinks.port import Delivery
-from tests.delivering.feed import MONDAY, Feed, Reporting, make_feed
+from tests.delivering.feed import Feed, Reporting, make_feed
 from tests.delivering.pairs import COMMIT, DAYS, Pair, make_pair, place
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
@@ -33,22 +27,6 @@ def pair(feed: Feed, reporting: Reporting) -> Pair:
     pair = make_pair(feed, reporting, "pair")
     pair.deliver(1)
     return pair
-
-
-@pytest.mark.kills("ledger-of-this-format", "ledger-of-this-incarnation")
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("format = 99", "expected format 2, found 99; run the version"),
-        ("incarnation = 'another'", r"found that of another one \(another\), which delivered up to b1\.r0"),
-    ],
-)
-def test_a_ledger_that_somebody_else_wrote_is_told(pair: Pair, change: str, said: str) -> None:
-    pair.reporting.run(f"UPDATE {pair.ledger} SET {change}")
-    with pytest.raises(LedgerError, match=said):
-        pair.deliver(2)
-    assert pair.reporting.run(f"SELECT number FROM {pair.ledger}") == [(1,)], "nor did it fence anybody"
-    pair.check_rows(1)
 
 
 @pytest.mark.kills("ledger-of-this-place")
@@ -84,25 +62,6 @@ def test_a_clone_that_is_refused_disturbs_nobody(
         clone.feed.deployment.close()
     assert pair.reporting.run(f"SELECT number FROM {pair.ledger}") == [(2,)], "it did not have to begin again"
     pair.check(1, 2)
-
-
-@pytest.mark.kills("ledger-moves-from-its-position")
-def test_the_same_changes_are_not_delivered_again(pair: Pair) -> None:
-    """Also not by one that nobody has fenced, and that lost count of what it delivered."""
-    feed, declared = pair.feed, pair.record.definition
-    schemas = {table: feed.deployment.tables.schema_at(table, None) for table in pair.targets}
-    field = pa.field(CHANGE, pa.string())
-    nothing: dict[str, Any] = {
-        table: ParquetRows(feed.deployment, schema.insert(0, field), []) for table, schema in schemas.items()
-    }
-    delivery = Delivery(2, 0, MONDAY, Position(1, 0), Rows.CHANGES, whole=(), tables=nothing)
-    deliverer = Deliverer("shopping", feed.deployment.meta.topologies.incarnation("shopping"), pair.name, "test")
-    with pair.sink.connect(declared, pair.reporting.credentials()) as channel:
-        channel.validate(schemas)
-        assert channel.open(deliverer).position == Position(1, 0)
-        channel.deliver(delivery)
-        with pytest.raises(FencedDelivererError, match=r"after b1\.r0\), found that another one"):
-            channel.deliver(delivery)
 
 
 @pytest.mark.kills("sink-beyond-history")

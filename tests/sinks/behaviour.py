@@ -37,7 +37,7 @@ from airflow_barrier.protocol.errors import (
     Retryable,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks.ledger import Deliverer
+from airflow_barrier.sinks.ledger import FORMAT, Deliverer
 from airflow_barrier.sinks.port import Channel, Delivery
 from tests.races.racers import PROCESSES
 from tests.support.cases import cases
@@ -79,6 +79,10 @@ class Place(Protocol):
 
     def left_over(self) -> list[str]:
         """What dead deliverers have left."""
+        ...
+
+    def forge(self, entry: str, value: object) -> None:
+        """Have the ledger say ``value`` in this entry of the sink's record, as somebody else would have written it."""
         ...
 
     def watch(self, tell: Callable[[str], None]) -> None:
@@ -447,6 +451,34 @@ class Behaviour:
             with pytest.raises(LedgerError):
                 channel.open(deliverer())
         check(place, CHANGES[:3], Rows.CHANGES)
+
+    @pytest.mark.parametrize(
+        ("entry", "value", "said"),
+        [
+            ("format", FORMAT + 1, f"format {FORMAT}, found {FORMAT + 1}.* run the version"),
+            ("incarnation", "other", "other.* sink adopt shopping out"),
+            ("place", "elsewhere", "elsewhere.* sink adopt shopping out"),
+        ],
+        ids=["format", "incarnation", "place"],
+    )
+    def test_a_ledger_that_somebody_else_wrote_is_told(
+        self, places: Places, entry: str, value: object, said: str
+    ) -> None:
+        """A newer version's by all; another MetaService's, or a copy's, until a person has decided."""
+        place = _prepared(places, 2)
+        place.forge(entry, value)
+        for remedy in (None, Remedy.ADOPT) if entry == "format" else (None,):
+            with place.channel(Rows.CHANGES) as channel, pytest.raises(LedgerError, match=said):
+                channel.open(deliverer(), remedy)
+        if entry == "format":
+            place.forge(entry, FORMAT)
+        else:
+            with place.channel(Rows.CHANGES) as channel:
+                channel.validate(SCHEMAS)
+                assert channel.open(deliverer(), Remedy.ADOPT).position == CHANGES[1].position
+        with place.channel(Rows.CHANGES) as channel:
+            catch_up(channel, Rows.CHANGES, CHANGES)
+        check(place, CHANGES, Rows.CHANGES)
 
     def test_a_sink_comes_back_with_one_table_more(self, places: Places) -> None:
         """The new one is delivered whole beside the other's changes, and goes on from there."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from confluent_kafka import IsolationLevel, Message, TopicPartition
+from confluent_kafka import IsolationLevel, Message, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from airflow_barrier.protocol.credentials import Credentials
@@ -87,6 +87,13 @@ class Topics:
             asked = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level=isolation)
             ends.append({(each.topic, each.partition): asked[each].result(patience()).offset for each in partitions})
         return [str(place) for place, end in ends[0].items() if end != ends[1][place]]
+
+    def forge(self, entry: str, value: object) -> None:
+        newest = Reader(self.address).records(self.ledger)[-1]
+        said = {**json.loads(newest.value() or b""), entry: value}
+        producer = Producer({"bootstrap.servers": self.address})
+        producer.produce(self.ledger, json.dumps(said), newest.key())
+        assert producer.flush(patience()) == 0, "the broker takes no records"
 
     def watch(self, tell: Callable[[str], None]) -> None:
         original = client.call
