@@ -101,7 +101,7 @@ def _pytest(arguments: list[str], folder: Path, plugins: list[object]) -> tuple[
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
     # One database is enough for a mutant's MetaService, and SQLite's is the quicker one to make.
-    common = ["-q", "-k", "not postgresql or delivering", f"--basetemp={folder / 'tmp'}"]
+    common = ["-q", "-k", "not postgresql or delivering or sinks", f"--basetemp={folder / 'tmp'}"]
     with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
