@@ -27,7 +27,6 @@ from airflow_barrier.protocol.errors import (
     NotReadableYetError,
     UnknownBarrierError,
     UnknownRevisionError,
-    UnknownTableError,
 )
 from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.reading.catalog_pins import Pin, Warehouse, pin, resolved
@@ -47,6 +46,7 @@ ENDPOINTS = [
     )
     for method in methods
 ]
+_OUTSIDE = "none; tables outside the topology are read by their own catalog"
 _WRITTEN = "tables of a topology are written by their jobs"
 #: Spark asks whether it may commit once its files are written, and leaves them: with these it writes none.
 _UNWRITABLE = dict.fromkeys(("write.data.path", "write.metadata.path"), f"read-only://{_WRITTEN.replace(' ', '-')}/")
@@ -111,11 +111,11 @@ def create_iceberg(access_of: Callable[..., Access]) -> APIRouter:
 
 
 class Catalog:
-    """What one engine's catalog sees: the tables of its barrier whose jobs' DAGs the caller may read."""
+    """The tables that one engine's catalog sees: those of its barrier whose jobs' DAGs the caller may read."""
 
     def __init__(self, access: Access, name: str, found: Pin) -> None:
         sight = _seen(access, name, found.topology)
-        self._tables = _tables_at(sight, found)
+        self._tables, self._now = _tables_at(sight, found), sight.tables
         self._deployment = access.deployment(name)
         self._pin = found
         self._holder = _holder(access)
@@ -126,18 +126,16 @@ class Catalog:
         return sorted(self._tables & self._resolved(None).tables.keys())
 
     def namespaces(self) -> set[tuple[str, ...]]:
-        """All that have tables, and those above them."""
+        """Namespaces that have tables, and those above them."""
         parts = [tuple(table.split(".")) for table in self.tables]
         return {each[:depth] for each in parts for depth in range(1, len(each))}
 
     def load(self, table: str) -> dict[str, Any]:
         """Return the table as of the barrier, as LoadTable answers it."""
         if table not in self._tables:
-            raise _no_table(table, self._pin.topology)
-        try:
-            snapshot = self._resolved([table]).tables[table].snapshot_id
-        except UnknownTableError as error:
-            raise _NoSuchError("NoSuchTableException", str(error)) from None
+            joined_later = table in self._now and table not in self._resolved(None).tables
+            raise _no_table(table, "that it joined after this barrier; connect again" if joined_later else _OUTSIDE)
+        snapshot = self._resolved([table]).tables[table].snapshot_id
         tables = self._deployment.tables
         metadata = tables.documents_at({table: snapshot})[table]
         metadata["properties"] = {**metadata.get("properties", {}), **_UNWRITABLE}
@@ -151,7 +149,7 @@ class Catalog:
 
 
 def _holder(access: Access) -> str:
-    """Whose lease a pin is: nobody else reads by it."""
+    """The name that a caller's pins are held by: nobody else reads by them."""
     return f"Iceberg catalog of {access.actor}"
 
 
@@ -171,12 +169,10 @@ def _tables_at(sight: Sight, found: Pin) -> frozenset[str]:
     return frozenset(seen_tables(sight, barrier, sight.versions({version})[version]))
 
 
-def _no_table(table: str, topology: str) -> _NoSuchError:
-    return _NoSuchError(
-        "NoSuchTableException",
-        f"table {table}: expected one of topology {topology} whose job's DAG you may read, found none; tables outside "
-        "the topology are read by their own catalog",
-    )
+def _no_table(table: str, found: str) -> _NoSuchError:
+    """An error of ours: the answer's would name tables that are not the caller's to see."""
+    said = f"table {table}: expected one of the topology whose job's DAG you may read, found {found}"
+    return _NoSuchError("NoSuchTableException", said)
 
 
 def catalog(
@@ -218,7 +214,7 @@ def config(access: AccessDep, deployment: str, warehouse: Annotated[str, Query(m
 
 @router.get(_NAMESPACES)
 def namespaces(found: CatalogDep, parent: str = "") -> dict[str, Any]:
-    """Those right below ``parent``."""
+    """The namespaces right below ``parent``."""
     above = tuple(parent.split(_PART)) if parent else ()
     there = found.namespaces()
     if above and above not in there:
@@ -256,7 +252,7 @@ def table(
 
 @router.post(f"{_TABLES}/{{table}}/metrics")
 def metrics(access: AccessDep) -> Response:
-    """What an engine tells of its scans is taken, and dropped."""
+    """Take what an engine tells of its scans, and drop it."""
     return Response(status_code=204)
 
 

@@ -1,4 +1,4 @@
-"""What a catalog of an engine reads: the barrier that its ``warehouse`` asks for, held as long as it is used.
+"""The pin of an engine's catalog: the barrier that its ``warehouse`` asks for, held as long as it is used.
 
 A pin's text is all that is kept of it beside the lease, so that any process that reaches the MetaService can go on
 with it.
@@ -33,8 +33,8 @@ _PIN = re.compile(
 
 @dataclass(frozen=True)
 class Warehouse:
-    """Which barrier of which topology a catalog is to read. ``level`` None: the deployment's. ``at``: a barrier's id,
-    or a time (aware): the newest barrier at or before it.
+    """A wish for one barrier of a topology, as a catalog says it. ``level`` None: the deployment's. ``at``: a barrier's
+    id, or a time (aware): the newest barrier at or before it.
     """
 
     topology: str
@@ -87,8 +87,8 @@ def _not_understood(text: str) -> ConfigurationError:
 
 @dataclass(frozen=True)
 class Pin:
-    """What one catalog reads until it is made anew. ``barrier_id`` and ``revision`` None: at read uncommitted, where
-    each table is at its own barrier, and is looked up anew each time.
+    """The barrier that one catalog reads until it is made anew. ``barrier_id`` and ``revision`` None: at read
+    uncommitted, where each table is at its own barrier, and is looked up anew each time.
 
     >>> str(Pin("shopping", Level.REPEATABLE_READ, 12, 0, 4711))
     'shopping.repeatable_read.b12.r0.4711'
@@ -102,7 +102,7 @@ class Pin:
 
     @classmethod
     def parse(cls, text: str) -> Pin:
-        """Raises :class:`ConfigurationError` for what no catalog was given."""
+        """Parse a pin's text. Raises :class:`ConfigurationError` for what no catalog was given."""
         found = _PIN.match(text)
         try:
             if found is None:

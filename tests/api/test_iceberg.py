@@ -19,11 +19,12 @@ from airflow_barrier.api.iceberg import ENDPOINTS, router
 from airflow_barrier.api.server import Served, create_server
 from airflow_barrier.coordinator.deployment import nobody_gets_in
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading.duckdb_views import load_extension
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.api.asking import Asking
 from tests.api.live import Live
-from tests.api.scene import SECRET, declared, everything
+from tests.api.scene import JOBS, SECRET, declared, everything
 from tests.support.cases import cases
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
 from tests.support.spark import SparkServer
@@ -191,6 +192,17 @@ def test_what_one_may_not_see_does_not_exist(asking: Asking) -> None:
     whole = _prefix(asking, "shop")
     assert _asked(asking, f"{whole}/namespaces").json() == {"namespaces": [["shop"], [SECRET]]}
     assert _error(_asked(asking, f"{whole}/namespaces", reader))[:2] == (410, "CatalogEndedException"), "another's pin"
+
+
+def test_a_table_that_joined_later_is_told_as_that(shop: Shop) -> None:
+    world = declared(shop.deployment.meta)
+    world.committed(1)
+    asking = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+    prefix = _prefix(asking, "shop")
+    world.declare([*JOBS["shop"], Job("mean", "shop", outlets=("shop.mean",))], "shop")
+    status, kind, message = _error(_asked(asking, f"{prefix}/namespaces/shop/tables/mean"))
+    assert (status, kind) == (404, "NoSuchTableException")
+    assert "found that it joined after this barrier; connect again" in message
 
 
 def test_every_route_asks_who_it_is(asking: Asking) -> None:
