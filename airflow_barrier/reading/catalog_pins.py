@@ -6,6 +6,7 @@ with it.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import is_topology_name
+
+log = logging.getLogger(__name__)
 
 #: Seconds that a catalog which asks nothing is held.
 IDLE_SECONDS = 900.0
@@ -135,7 +138,9 @@ def pin(deployment: Deployment, warehouse: Warehouse, holder: str) -> Pin:
         hold=Hold(holder, IDLE_SECONDS),
     )
     assert found.lease is not None  # it was asked for
-    return Pin(found.topology, found.level, found.barrier_id, found.revision, found.lease.lease_id)
+    given = Pin(found.topology, found.level, found.barrier_id, found.revision, found.lease.lease_id)
+    log.info("%s has connected, and reads %s", holder, given)
+    return given
 
 
 def resolved(deployment: Deployment, found: Pin, holder: str, tables: Sequence[str] | None = None) -> Resolution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,27 @@ def test_plain_sql_reads_whole_barriers(shop: Shop, uri: str, engine: Any) -> No
     assert staged.average() == AFTER
     assert engine(uri, "shopping").average() == AFTER
     assert engine(uri, "shopping@b1").average() == BEFORE
+
+
+def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, uri: str) -> None:
+    """An item costs as much at each barrier, and as little in no mixture of two."""
+
+    def commit() -> None:
+        for day in range(2, 8):
+            amount = 10**day
+            shop.process_all(barrier := shop.open(day), [{"amount": amount, "price": 10 * amount}])
+            shop.commit(barrier)
+
+    answers = []
+    with ThreadPoolExecutor(1) as threads:
+        committing = threads.submit(commit)
+        while not committing.done():
+            answers += [
+                InPyiceberg(uri, f"shopping@{level}").average() for level in ("ReadCommitted", "RepeatableRead", "b1")
+            ]
+        committing.result()
+    assert len(answers) > 3
+    assert set(answers) == {BEFORE}
 
 
 def test_plain_sql_in_spark_reads_whole_barriers(
@@ -268,6 +290,8 @@ def test_what_cannot_be_read_is_told_in_a_sentence(asking: Asking) -> None:
 def test_a_catalog_whose_lease_is_gone_says_to_connect_again(asking: Asking, shop: Shop) -> None:
     prefix = _prefix(asking, "shop")
     assert _asked(asking, f"{prefix}/namespaces/shop", method="HEAD").status_code == 204
+    restarted = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+    assert _asked(restarted, f"{prefix}/namespaces/shop", method="HEAD").status_code == 204
     shop.deployment.meta.leases.end("shop", int(prefix.rpartition(".")[2]), "a person")
     status, kind, message = _error(_asked(asking, f"{prefix}/namespaces/shop/tables/orders"))
     assert (status, kind) == (410, "CatalogEndedException")
