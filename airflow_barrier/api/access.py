@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, Protocol, cast
 
-from fastapi import HTTPException, Path, Query, Request, Response
+from fastapi import Depends, HTTPException, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from airflow_barrier.coordinator.awaited import Awaited
@@ -94,6 +94,17 @@ class Access(Protocol):
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         """Return the credentials by which a source is asked how far behind it is. Raises ConfigurationError."""
         ...
+
+
+def bound(access_of: Callable[..., Access], **state: Any) -> Callable[..., Coroutine[Any, Any, None]]:
+    """A dependency of routers: who asks, by the host's own dependency, and ``state`` are in the request's state."""
+
+    async def bind(request: Request, access: Any = Depends(access_of)) -> None:  # noqa: B008
+        request.state.access = access
+        for name, value in state.items():
+            setattr(request.state, name, value)
+
+    return bind
 
 
 def access_in(request: Request) -> Access:

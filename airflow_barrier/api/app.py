@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 
 from airflow_barrier.api import actions, barriers, delay, events, grid, models, runs, topologies, upkeep
-from airflow_barrier.api.access import Access
+from airflow_barrier.api.access import Access, bound
 from airflow_barrier.api.events import Watches
 
 _ROUTERS = (
@@ -33,12 +33,7 @@ def create_api(access_of: Callable[..., Access]) -> APIRouter:
     """The routes, below ``/v1``. ``access_of``: a dependency of FastAPI's that says who asks; it refuses with 401 who
     says nothing of that.
     """
-    watches = Watches()
-
-    async def bind(request: Request, access: Any = Depends(access_of)) -> None:  # noqa: B008
-        request.state.access, request.state.watches = access, watches
-
-    api = APIRouter(dependencies=[Depends(bind)], responses=_PROBLEMS)
+    api = APIRouter(dependencies=[Depends(bound(access_of, watches=Watches()))], responses=_PROBLEMS)
     for router in _ROUTERS:
         api.include_router(router)
     return api

@@ -13,6 +13,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from airflow_barrier.api.access import Access, Wait
 from airflow_barrier.api.app import create_api
+from airflow_barrier.api.iceberg import create_iceberg
 from airflow_barrier.api.tokens import ANYBODY, Bearer, Tokens
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import CredentialsOf, Deployment
@@ -26,11 +27,14 @@ _LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
 
 @dataclass(frozen=True)
 class Served:
-    """One deployment, as it is called in addresses. ``credentials`` enter its sources."""
+    """One deployment, as it is called in addresses. ``credentials`` enter its sources; ``deployment``: with its tables,
+    which are served, too.
+    """
 
     name: str
     meta: MetaService
     credentials: CredentialsOf
+    deployment: Deployment | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class TokenAccess:
         return f"{'nobody' if bearer is None else bearer.name} (airflow-barrier serve)"
 
     def deployment(self, name: str) -> Deployment:
-        raise ConfigurationError(f"deployment {name!a}: expected to be asked only, since tokens are for reading")
+        if name != self.served.name or self.served.deployment is None:
+            raise ConfigurationError(f"deployment {name!a}: expected {self.served.name}, and its tables to be served")
+        return self.served.deployment
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return self.served.credentials(what, conn_id, conn_type)
@@ -92,6 +98,8 @@ def create_server(served: Served, tokens: Tokens | None) -> FastAPI:
 
     app = FastAPI(title="Barriers", version="1", docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(create_api(access))
+    if served.deployment is not None:
+        app.include_router(create_iceberg(access))
 
     @app.get("/v1/openapi.json", include_in_schema=False, dependencies=[Depends(access)])
     def openapi() -> dict[str, Any]:

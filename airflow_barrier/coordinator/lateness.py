@@ -150,7 +150,7 @@ def _look(rows: Overviews, stamps: Mapping[str, Stamp]) -> dict[str, _Outlook]:
 
 
 def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Standing:
-    late = [each for each in (*outlook.held_up, *_stale(outlook.readable, freshness)) if each.at < now]
+    causes = sorted(outlook.held_up, key=lambda each: (each.since, each.barrier_id or 0, each.job or ""))
     return Standing(
         recent=outlook.recent,
         in_flight=outlook.in_flight,
@@ -158,7 +158,8 @@ def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Stan
         age=None if outlook.readable is None else (now - outlook.readable.timestamp).total_seconds(),
         revision=outlook.revision,
         failed=outlook.failed,
-        late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
+        # what follows from the others comes after them, though it may have begun before
+        late=[each for each in (*causes, *_stale(outlook.readable, freshness)) if each.at < now],
         expected=[each for each in outlook.held_up if each.job is not None and each.at >= now],
     )
 

@@ -7,7 +7,7 @@ its row is there: who wants to take it for dead deletes the row, so that a renew
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, true, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -64,8 +64,9 @@ class Leases(Group):
     """The leases of readers."""
 
     @changes
-    def renew(self, connection: Connection, lease_id: int, seconds: float) -> Lease:
+    def renew(self, connection: Connection, lease_id: int, seconds: float, holder: str | None = None) -> Lease:
         """Let a lease live for so many seconds from now; ``rolled_back`` of it says if the answer is out of date.
+        ``holder``: whose it has to be.
 
         Raises LeaseLostError once it has ended: then what it held has to be resolved anew.
         """
@@ -73,6 +74,7 @@ class Leases(Group):
         renewed = connection.execute(
             update(schema.lease)
             .where(_LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())  # safety: dead-leases-stay-dead
+            .where(true() if holder is None else _LEASE.holder == holder)  # safety: lease-of-its-holder
             .values(expires_at=DatabaseLater(bindparam("seconds"))),
             {"seconds": float(seconds)},
         ).rowcount

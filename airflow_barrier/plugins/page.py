@@ -8,6 +8,7 @@ from fastapi.responses import FileResponse
 from starlette.requests import Request
 
 from airflow_barrier.api.app import create_api
+from airflow_barrier.api.iceberg import create_iceberg
 from airflow_barrier.plugins.access import airflow_access
 from airflow_barrier.plugins.bundle import BUNDLE, ROUTE, VERSION
 
@@ -28,3 +29,4 @@ def bundle(request: Request) -> FileResponse:
 # not one of FastAPI's routes: those have the dependencies above
 app.add_route(ROUTE, bundle)
 app.include_router(create_api(airflow_access))
+app.include_router(create_iceberg(airflow_access))

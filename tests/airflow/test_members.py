@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError, RESTError
 
+from airflow_barrier.links.barrier import URL_PREFIX
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from tests.support.airflow import LONG
@@ -23,6 +26,7 @@ def test_a_member_takes_part_and_who_may_read_it_is_told_so(counting: Counting) 
     who_may_read_none_of_its_dags_learns_nothing(counting)
     all_routes_tell_the_same(counting)
     who_may_edit_all_of_its_dags_acts(counting)
+    engines_read_it_by_a_token_of_airflows(counting)
 
 
 def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
@@ -104,6 +108,24 @@ def all_routes_tell_the_same(counting: Counting) -> None:
     assert told("admin", "/spark_default/topologies").status_code == 404
     for path in ("", topology, "/barrier_default/events"):
         assert httpx.get(counting.airflow.barriers + path, timeout=patience()).status_code == 401
+
+
+def engines_read_it_by_a_token_of_airflows(counting: Counting) -> None:
+    airflow = counting.airflow
+
+    def catalog(user: str) -> RestCatalog:
+        token = airflow.login_of(user)["Authorization"].removeprefix("Bearer ")
+        uri = f"{airflow.url}{URL_PREFIX}/iceberg/barrier_default"
+        return RestCatalog("pinned", uri=uri, warehouse="joined@RepeatableRead", token=token)
+
+    whole, part = catalog("viewer"), catalog("only_joined")
+    assert whole.list_tables("joined") == [("joined", "events"), ("joined", "mirror")]
+    assert whole.load_table("joined.mirror").scan().to_arrow()["n"].to_pylist() == [11]
+    assert part.list_tables("joined") == [("joined", "events")]
+    with pytest.raises(NoSuchTableError):
+        part.load_table("joined.mirror")
+    with pytest.raises(RESTError, match="expected something of jobs whose DAGs you may read, found none"):
+        catalog("only_catchup")
 
 
 def who_may_edit_all_of_its_dags_acts(counting: Counting) -> None:

@@ -12,6 +12,7 @@ from httpx import ASGITransport, AsyncClient, Response
 
 from airflow_barrier.api.access import Access, Wait
 from airflow_barrier.api.app import create_api
+from airflow_barrier.api.iceberg import create_iceberg
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment, nobody_gets_in
 from airflow_barrier.metaservice.store import MetaService
@@ -90,6 +91,7 @@ class Asking:
         self.rights = Rights(metas, connect)
         self.app = FastAPI(dependencies=[Depends(self.rights.access)])
         self.app.include_router(create_api(self.rights.access))
+        self.app.include_router(create_iceberg(self.rights.access))
 
     def may_read(self, user: str, *dags: str) -> str:
         self.rights.of[user] = frozenset(dags)
@@ -109,7 +111,7 @@ class Asking:
 
     def request(self, method: str, path: str, user: str | None = "admin", **sent: Any) -> Response:
         headers = {**({} if user is None else {"user": user}), **sent.pop("headers", {})}
-        whole = path if path.startswith("/v1/") else f"/v1/deployments{path}"
+        whole = path if path.startswith(("/v1/", "/iceberg/")) else f"/v1/deployments{path}"
         return asyncio.run(self._request(method, whole, headers=headers, **sent))
 
     async def _request(self, method: str, path: str, **sent: Any) -> Response:

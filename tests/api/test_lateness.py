@@ -147,6 +147,14 @@ def test_what_readers_have_is_too_old(hourly: World, asking: Asking) -> None:
     assert (told["objective"], told["health"]) == (1800, "late")
     assert told["age"] == pytest.approx(3600, abs=60)
     assert told["late"][0]["summary"] == "readers have barrier 3, older than the objective of 30 min"
+    number = opened(hourly, 4 * 365 * 10)
+    hourly.process(number, "load")
+    ago(hourly, number, 0.4)
+    hourly.declare([LOAD], "shop")
+    assert late(asking) == [(4, "ratio", "crm")]
+    hourly.declare([replace(LOAD, freshness=600.0)], "shop")
+    assert late(asking) == [(4, "ratio", "crm"), (None, None, None)], "its reason comes first, though it is younger"
+    hourly.abort(number)
     hourly.declare([LOAD], "shop")
     assert late(asking) == []
 

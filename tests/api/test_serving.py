@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,16 +10,21 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import httpx
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import UnauthorizedError
 
 from airflow_barrier.api.tokens import Tokens, add_token
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.reading.duckdb_views import load_extension
 from tests.metaservice.world import World
 from tests.support.certificates import Authority
 from tests.support.waiting import patience, wait_for
@@ -68,10 +74,11 @@ def start(url: str, tmp_path: Path) -> Iterator[Start]:
 
 def run(url: str, *arguments: str | Path, **streams: Any) -> subprocess.Popen[str]:
     """Where no Airflow is, a test finds out that none is asked."""
+    which = () if "--conn-id" in arguments else ("--metaservice-url", url)
     return subprocess.Popen(
-        [str(SCRIPT), "serve", *map(str, arguments), "--metaservice-url", url],
+        [str(SCRIPT), "serve", *map(str, arguments), *which],
         text=True,
-        env={**os.environ, "AIRFLOW_HOME": "/nowhere"},
+        env={**os.environ, "AIRFLOW_HOME": "/nowhere"} if which else {**os.environ},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
     )
 
@@ -123,6 +130,35 @@ def test_tokens(start: Start, tmp_path: Path, url: str) -> None:
     log = (tmp_path / "log").read_text()
     assert f"{file}, line 1: expected name:SHA-256" in log
     assert not {token for token in (everything, shop, another) if token in log}
+
+
+def test_catalogs_are_for_who_has_a_token(
+    start: Start, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Path(url.removeprefix("sqlite:///")).parent
+    connection = {"conn_type": "barrier", "extra": {"warehouse": str(warehouse)}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_PROD", json.dumps(connection))
+    token = add_token(tmp_path / "tokens", "shopper", ["shop"])
+    _, base = start("--iceberg", "--conn-id", "barrier_prod", "--token-file", tmp_path / "tokens")
+    catalog = RestCatalog("pinned", uri=f"{base}/iceberg/barrier_prod", warehouse="shop", token=token)
+    assert catalog.list_tables("shop") == [("shop", "orders")]
+    with duckdb.connect() as connection:
+        for extension in ("httpfs", "avro", "iceberg"):
+            load_extension(connection, extension)
+        options = f"TYPE iceberg, ENDPOINT '{base}/iceberg/barrier_prod', TOKEN '{token}'"
+        connection.execute(f"ATTACH 'shop' AS pinned ({options})")
+        assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("orders",)]
+    with pytest.raises(UnauthorizedError, match="expected a token"):
+        RestCatalog("pinned", uri=f"{base}/iceberg/barrier_prod", warehouse="shop", token="another")
+    with closing(MetaService(url)) as meta:
+        held = {(lease.barrier_id, lease.holder) for lease in meta.leases.of("shop")}
+    assert held == {(1, "Iceberg catalog of shopper (airflow-barrier serve)")}
+
+
+def test_catalogs_need_a_connection(url: str) -> None:
+    assert "expected --conn-id with --iceberg, since tables are in the connection's catalog" in refused(
+        url, "--iceberg"
+    )
 
 
 def test_tls(start: Start, tmp_path: Path) -> None:

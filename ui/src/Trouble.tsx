@@ -3,7 +3,7 @@ import { Link } from "react-router-dom";
 import { useNow } from "./clock";
 import type { Task, TopologySummary } from "./model";
 import { search } from "./place";
-import { failedSaid, lateSaid, shortened, worstFirst } from "./words";
+import { failedSaid, lateSaid, shortened } from "./words";
 
 const SHOWN = 3;
 
@@ -51,7 +51,7 @@ export function Trouble({
       </div>
     </li>
   ));
-  const waits = worstFirst(late).map((each) => (
+  const waits = late.map((each) => (
     <li key={`${each.barrier_id} ${each.job} ${each.dag}`} title={each.tables.join(", ")}>
       {sentence(each.barrier_id, lateSaid(each, now))}
     </li>

@@ -78,11 +78,6 @@ export function lateSaid({ since, summary }: Late, now: number): string {
   return `${said} (for ${duration(secondsSince(since, now))}).`;
 }
 
-/** The one that is late for longest first. */
-export function worstFirst(late: Late[]): Late[] {
-  return [...late].sort((one, other) => Date.parse(one.since) - Date.parse(other.since));
-}
-
 export function total(counts: Partial<Record<Health, number>>): number {
   return Object.values(counts).reduce((sum, each) => sum + each, 0);
 }

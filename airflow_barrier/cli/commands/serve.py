@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import gc
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.connection import credentials, database_options, deployment_name, meta_service
+from airflow_barrier.cli.connection import connected, credentials, database_options, deployment_name, meta_service
 from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from rich.console import Console
 
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.metaservice.store import MetaService
+
 #: Seconds that requests under way have at the end.
 _ENDS_WITHIN = 5
 #: So many objects more than at the last time.
@@ -28,10 +32,11 @@ _COLLECTED_EACH = 50_000
 
 @dataclass(frozen=True)
 class Serving:
-    """``url``: where the API is, below which there is ``/v1``."""
+    """``url``: where the API is, below which there is ``/v1``. ``iceberg``: the `uri` of catalogs, if served."""
 
     url: str
     deployment: str
+    iceberg: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,9 @@ class NewToken:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8765, help="0: any that is free (default: %(default)s)")
+    parser.add_argument(
+        "--iceberg", action="store_true", help="serve the tables at barriers, too, as read-only Iceberg REST catalogs"
+    )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="who may ask; read again when it has changed")
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM; with its chain")
     parser.add_argument("--key", type=Path, metavar="FILE", help="PEM, without a password")
@@ -67,19 +75,36 @@ def _run(options: argparse.Namespace) -> int:
     encrypted = options.certificate is not None
     check_reach(options.host, tokens=options.token_file is not None, encrypted=encrypted)
     tokens = None if options.token_file is None else Tokens(options.token_file)
-    deployment = deployment_name(options)
-    with meta_service(options) as meta, closing(_listen(options.host, options.port)) as listening:
+    name = deployment_name(options)
+    with _reached(options) as (meta, deployment), closing(_listen(options.host, options.port)) as listening:
         meta.check()
-        server = _server(create_server(Served(deployment, meta, credentials(options)), tokens), options)
+        served = Served(name, meta, credentials(options), deployment)
+        server = _server(create_server(served, tokens), options)
         host = f"[{options.host}]" if ":" in options.host else options.host
         url = f"http{'s' if encrypted else ''}://{host}:{listening.getsockname()[1]}"
         if tokens is None:
             say("whoever reaches this address may read everything, since there is no --token-file")
-        answer(options, Serving(url, deployment), _show)
+        answer(options, Serving(url, name, f"{url}/iceberg/{name}" if deployment else None), _show)
         options.out.flush()
         _collect_rarely()
         server.run(sockets=[listening])
     return DONE
+
+
+@contextmanager
+def _reached(options: argparse.Namespace) -> Iterator[tuple[MetaService, Deployment | None]]:
+    """The MetaService, and the tables where they are served."""
+    if not options.iceberg:
+        with meta_service(options) as meta:
+            yield meta, None
+    elif options.metaservice_url:
+        raise ConfigurationError(
+            "serve: expected --conn-id with --iceberg, since tables are in the connection's catalog, found "
+            "--metaservice-url; name the connection"
+        )
+    else:
+        with connected(options.conn_id) as deployment:
+            yield deployment.meta, deployment
 
 
 def _collect_rarely() -> None:
@@ -122,6 +147,8 @@ def _server(app: FastAPI, options: argparse.Namespace) -> uvicorn.Server:
 
 def _show(found: Serving, console: Console) -> None:
     line(console, f"Serving {found.deployment} at {found.url}/v1 (OpenAPI: {found.url}/v1/openapi.json).")
+    if found.iceberg is not None:
+        line(console, f"Iceberg REST catalogs: uri {found.iceberg}, warehouse TOPOLOGY@repeatable_read, or @b12.")
 
 
 def _show_token(found: NewToken, console: Console) -> None:
@@ -136,6 +163,7 @@ SERVE = Command(
     _run,
     examples=(
         "",
+        "--iceberg",
         "--token-file tokens --new-token grafana --dag shopping",
         "--host 0.0.0.0 --token-file tokens --certificate server.pem --key server.key",
     ),

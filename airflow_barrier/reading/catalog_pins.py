@@ -1,0 +1,198 @@
+"""The pin of an engine's catalog: the barrier that its ``warehouse`` asks for, held as long as it is used.
+
+A pin's text is all that is kept of it beside the lease, so that any process that reaches the MetaService can go on
+with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NoReturn
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import (
+    BarrierAbortedError,
+    ConfigurationError,
+    LeaseLostError,
+)
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.names import is_topology_name
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a catalog which asks nothing is held.
+IDLE_SECONDS = 900.0
+
+_BARRIER = re.compile(r"b(\d{1,18})(?:\.r(\d{1,9}))?\Z")
+_PIN = re.compile(
+    r"(?P<topology>[^.]+)\.(?P<level>[a-z_]+)(?:\.b(?P<barrier>\d{1,18})\.r(?P<revision>\d{1,9}))?\.(?P<lease>\d{1,18})\Z"
+)
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A wish for one barrier of a topology, as a catalog says it. ``level`` None: the deployment's. ``at``: a barrier's
+    id, or a time (aware): the newest barrier at or before it.
+    """
+
+    topology: str
+    level: Level | None = None
+    at: int | datetime | None = None
+    revision: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Warehouse:
+        """Parse a warehouse as people write it. Raises :class:`ConfigurationError`.
+
+        >>> Warehouse.parse("shopping@ReadCommitted").level
+        <Level.READ_COMMITTED: 'read_committed'>
+        >>> Warehouse.parse("shopping@b12.r2")
+        Warehouse(topology='shopping', level=<Level.REPEATABLE_READ: 'repeatable_read'>, at=12, revision=2)
+        """
+        topology, at, which = text.partition("@")
+        if not is_topology_name(topology):
+            raise _not_understood(text)
+        if not at:
+            return cls(topology)
+        if found := _BARRIER.match(which):
+            revision = None if found[2] is None else int(found[2])
+            return cls(topology, Level.REPEATABLE_READ, int(found[1]), revision)
+        if which[:1].isdecimal():
+            return cls(topology, Level.REPEATABLE_READ, _moment(text, which))
+        try:
+            return cls(topology, Level.parse(which))
+        except ConfigurationError:
+            raise _not_understood(text) from None
+
+
+def _moment(text: str, which: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(which.replace("Z", "+00:00"))  # Python 3.10 does not know Z
+    except ValueError:
+        raise _not_understood(text) from None
+    if moment.tzinfo is None:
+        raise _not_understood(text)
+    return moment
+
+
+def _not_understood(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"warehouse {text[:200]!a}: expected TOPOLOGY, or TOPOLOGY@ and one of "
+        f"{', '.join(level.value for level in Level)}, b12, b12.r2 (as revision 2 computed it), or a time with its "
+        "zone such as 2026-11-01T00:00:00Z, found something else; name one of these"
+    )
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The barrier that one catalog reads until it is made anew. ``barrier_id`` and ``revision`` None: at read
+    uncommitted, where each table is at its own barrier, and is looked up anew each time.
+
+    >>> str(Pin("shopping", Level.REPEATABLE_READ, 12, 0, 4711))
+    'shopping.repeatable_read.b12.r0.4711'
+    """
+
+    topology: str
+    level: Level
+    barrier_id: int | None
+    revision: int | None
+    lease_id: int
+
+    @classmethod
+    def parse(cls, text: str) -> Pin:
+        """Parse a pin's text. Raises :class:`ConfigurationError` for what no catalog was given."""
+        found = _PIN.match(text)
+        try:
+            if found is None:
+                raise ValueError
+            level = Level(found["level"])
+            barrier, revision = (None if found[name] is None else int(found[name]) for name in ("barrier", "revision"))
+            if (barrier is None) != (level is Level.READ_UNCOMMITTED):
+                raise ValueError
+        except ValueError:
+            raise ConfigurationError(
+                f"prefix {text[:200]!a}: expected one that the catalog was given when it connected, found another one; "
+                "connect by a warehouse"
+            ) from None
+        return cls(found["topology"], level, barrier, revision, int(found["lease"]))
+
+    def __str__(self) -> str:
+        at = "" if self.barrier_id is None else f".b{self.barrier_id}.r{self.revision}"
+        return f"{self.topology}.{self.level.value}{at}.{self.lease_id}"
+
+
+def pin(deployment: Deployment, warehouse: Warehouse, holder: str) -> Pin:
+    """Resolve what ``warehouse`` asks for, and hold it for ``holder``. Raises what :meth:`Answers.resolve
+    <airflow_barrier.metaservice.resolving.Answers.resolve>` does.
+    """
+    found = deployment.meta.answers.resolve(
+        warehouse.topology,
+        warehouse.level or deployment.level,
+        at=warehouse.at,
+        revision=warehouse.revision,
+        hold=Hold(holder, IDLE_SECONDS),
+    )
+    assert found.lease is not None  # it was asked for
+    given = Pin(found.topology, found.level, found.barrier_id, found.revision, found.lease.lease_id)
+    log.info("%s has connected, and reads %s", holder, given)
+    return given
+
+
+def resolved(deployment: Deployment, found: Pin, holder: str, tables: Sequence[str] | None = None) -> Resolution:
+    """Return the pin's snapshots of ``tables`` (None: of all), held for as long again. ``holder``: who was given it.
+
+    Raises LeaseLostError once the lease has ended, and if work that the pin consists of was rolled back;
+    UnknownTableError for a table that the barrier does not have, naming the first that has it.
+    """
+    meta = deployment.meta
+    if found.level is Level.READ_UNCOMMITTED:
+        _renew(deployment, found, holder)
+        # Nothing says that the next look finds the same: what is found is held by itself.
+        return meta.answers.resolve(found.topology, found.level, tables, hold=Hold(holder, IDLE_SECONDS))
+    try:
+        answer = _as_computed(deployment, found, tables)
+    except BarrierAbortedError:
+        _raise_ended(found, "was aborted")
+    # Asked after the look: what was staged anew before it is known by now.
+    if _renew(deployment, found, holder) and found.level is Level.READ_COMMITTED:
+        _raise_ended(found, "was staged anew")  # safety: catalog-ends-with-what-it-read
+    return answer
+
+
+def _as_computed(deployment: Deployment, found: Pin, tables: Sequence[str] | None) -> Resolution:
+    """The barrier as the pin's revision computed it, though another one stands since."""
+    resolve, at = deployment.meta.answers.resolve, found.barrier_id
+    if at == 0:
+        answer = resolve(found.topology, found.level, tables)
+        if answer.barrier_id != 0:
+            _raise_ended(
+                found, "is before the first barrier, which has come since"
+            )  # safety: catalog-stays-at-its-barrier
+        return answer
+    answer = resolve(found.topology, found.level, tables, at=at)
+    if answer.revision != found.revision:
+        answer = resolve(found.topology, Level.REPEATABLE_READ, tables, at=at, revision=found.revision)
+    return answer
+
+
+def _renew(deployment: Deployment, found: Pin, holder: str) -> bool:
+    """Hold the pin's lease for as long again. Returns whether work of its barriers was rolled back since."""
+    try:
+        lease = deployment.meta.leases.renew(found.lease_id, IDLE_SECONDS, holder=holder)
+    except LeaseLostError:
+        _raise_ended(found, f"was not asked for anything for {IDLE_SECONDS / 60:.0f} minutes, or was released")
+    if lease.topology != found.topology or found.barrier_id not in (None, lease.through_id):
+        _raise_ended(found, "holds something else")  # safety: catalog-is-held-by-its-lease
+    return lease.rolled_back
+
+
+def _raise_ended(found: Pin, why: str) -> NoReturn:
+    raise LeaseLostError(
+        f"catalog at {found}: expected to read what it was given when it connected, found that it {why}; connect "
+        "again, for what is newest by then (a new Spark session, a new ATTACH, a new catalog)"
+    )

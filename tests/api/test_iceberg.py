@@ -1,0 +1,298 @@
+"""Tables at a barrier as a REST catalog of Iceberg's: what engines read, and what who may not see them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from fastapi.routing import APIRoute
+from httpx import Response
+from pyiceberg.catalog.rest import RestCatalog
+from pyspark.errors.exceptions.connect import SparkConnectException
+from pyspark.sql import SparkSession
+
+from airflow_barrier.api.iceberg import ENDPOINTS, router
+from airflow_barrier.api.server import Served, create_server
+from airflow_barrier.coordinator.deployment import nobody_gets_in
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.reading.duckdb_views import load_extension
+from airflow_barrier.spark.connect import connect_session, stop_session
+from tests.api.asking import Asking
+from tests.api.live import Live
+from tests.api.scene import JOBS, SECRET, declared, everything
+from tests.support.cases import cases
+from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
+from tests.support.spark import SparkServer
+
+FIRST, SECOND = [{"amount": 100, "price": 1000}], [{"amount": 200, "price": 1500}]
+#: FIRST, then half of SECOND, then both.
+BEFORE, TORN, AFTER = 10, 25, 8.33333
+AVERAGE = """
+SELECT round(p.price / a.amount, 5)
+FROM (SELECT sum(price) AS price FROM pinned.shop.user_item_price) p,
+     (SELECT sum(amount) AS amount FROM pinned.shop.user_item_amount) a
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """The first epoch is COMMIT."""
+    shop = make_shop(Settings.embedded(str(tmp_path)))
+    shop.process_all(first := shop.open(1), FIRST)
+    shop.commit(first)
+    yield shop
+    shop.deployment.close()
+
+
+@pytest.fixture
+def uri(shop: Shop) -> Iterator[str]:
+    """What engines are given."""
+    app = create_server(Served("prod", shop.deployment.meta, nobody_gets_in, shop.deployment), None)
+    with Live(app) as live:
+        yield f"{live.url.removesuffix('/v1/deployments')}/iceberg/prod"
+
+
+class InPyiceberg:
+    def __init__(self, uri: str, warehouse: str) -> None:
+        self.catalog = RestCatalog("pinned", uri=uri, warehouse=warehouse)
+
+    def average(self) -> float:
+        price, amount = (
+            sum(self.catalog.load_table(table).scan().to_arrow().column(column).to_pylist())
+            for table, column in ((PRICE, "price"), (AMOUNT, "amount"))
+        )
+        return round(price / amount, 5)
+
+
+class InDuckDB:
+    def __init__(self, uri: str, warehouse: str) -> None:
+        self.connection = duckdb.connect()
+        for extension in ("httpfs", "avro", "iceberg"):
+            load_extension(self.connection, extension)
+        self.connection.sql(
+            f"ATTACH '{warehouse}' AS pinned (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none')"
+        )
+
+    def average(self) -> Any:
+        (found,) = self.connection.sql(AVERAGE).fetchone() or ()
+        return found
+
+
+@pytest.mark.parametrize("engine", [InPyiceberg, InDuckDB])
+def test_plain_sql_reads_whole_barriers(shop: Shop, uri: str, engine: Any) -> None:
+    attached = engine(uri, "shopping@RepeatableRead")
+    assert attached.average() == BEFORE
+    second = shop.open(2)
+    shop.process(second, "load", SECOND)
+    shop.process(second, "price", SECOND)
+    assert engine(uri, "shopping@ReadUncommitted").average() == TORN
+    assert engine(uri, "shopping@ReadCommitted").average() == BEFORE
+    shop.process(second, "amount", SECOND)
+    staged = engine(uri, "shopping@ReadCommitted")
+    assert staged.average() == AFTER
+    shop.commit(second)
+    assert attached.average() == BEFORE, "a catalog stays where it is"
+    assert staged.average() == AFTER
+    assert engine(uri, "shopping").average() == AFTER
+    assert engine(uri, "shopping@b1").average() == BEFORE
+
+
+def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, uri: str) -> None:
+    """An item costs as much at each barrier, and as little in no mixture of two."""
+
+    def commit() -> None:
+        for day in range(2, 8):
+            amount = 10**day
+            shop.process_all(barrier := shop.open(day), [{"amount": amount, "price": 10 * amount}])
+            shop.commit(barrier)
+
+    answers = []
+    with ThreadPoolExecutor(1) as threads:
+        committing = threads.submit(commit)
+        while not committing.done():
+            answers += [
+                InPyiceberg(uri, f"shopping@{level}").average() for level in ("ReadCommitted", "RepeatableRead", "b1")
+            ]
+        committing.result()
+    assert len(answers) > 3
+    assert set(answers) == {BEFORE}
+
+
+def test_plain_sql_in_spark_reads_whole_barriers(
+    shop: Shop, uri: str, spark_server: SparkServer, tmp_path: Path
+) -> None:
+    """A session is at one barrier; a new one asks anew."""
+    with _spark(spark_server, uri, "shopping@RepeatableRead") as attached:
+        assert _average(attached) == BEFORE
+        shop.process_all(second := shop.open(2), SECOND)
+        shop.commit(second)
+        assert _average(attached) == BEFORE
+        attached.sql("REFRESH TABLE pinned.shop.user_item_price")
+        assert _average(attached) == BEFORE
+        files = sorted(tmp_path.rglob("*"))
+        for statement in (
+            "INSERT INTO pinned.shop.user_item_price VALUES (1)",
+            "CREATE TABLE pinned.shop.other (id BIGINT)",
+            "DROP TABLE pinned.shop.user_item_price",
+            "ALTER TABLE pinned.shop.user_item_price ADD COLUMN other BIGINT",
+        ):
+            with pytest.raises(
+                SparkConnectException,
+                match=r"Server does not support endpoint|tables-of-a-topology-are-written-by-their-jobs",
+            ):
+                attached.sql(statement)
+        assert sorted(tmp_path.rglob("*")) == files
+    with _spark(spark_server, uri, "shopping") as anew:
+        assert _average(anew) == AFTER
+
+
+@contextmanager
+def _spark(server: SparkServer, uri: str, warehouse: str) -> Iterator[SparkSession]:
+    session = connect_session(server.url)
+    session.conf.set("spark.sql.catalog.pinned", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in (("type", "rest"), ("uri", uri), ("warehouse", warehouse)):
+        session.conf.set(f"spark.sql.catalog.pinned.{name}", value)
+    yield session
+    stop_session(session)
+
+
+def _average(session: SparkSession) -> float:
+    (row,) = session.sql(AVERAGE).collect()
+    return float(row[0])
+
+
+# --- who asks, and what for -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asking(shop: Shop) -> Asking:
+    """Topology `shop` of two DAGs, with a barrier; the callers of `prod`."""
+    everything(declared(shop.deployment.meta))
+    return Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+
+
+def _asked(asking: Asking, path: str, user: str | None = "admin", method: str = "GET", **query: str) -> Response:
+    return asking.request(method, f"/iceberg/prod/v1/{path}", user, params=query)
+
+
+def _prefix(asking: Asking, warehouse: str, user: str = "admin") -> str:
+    answer = _asked(asking, "config", user, warehouse=warehouse)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return str(told["overrides"]["prefix"])
+
+
+def _error(answer: Response) -> tuple[int, str, str]:
+    told = answer.json()["error"]
+    assert told["code"] == answer.status_code
+    return told["code"], told["type"], told["message"]
+
+
+def test_what_one_may_not_see_does_not_exist(asking: Asking) -> None:
+    reader = asking.may_read("reader", "shop")
+    prefix = _prefix(asking, "shop", reader)
+    listed = _asked(asking, f"{prefix}/namespaces", reader)
+    assert listed.json() == {"namespaces": [["shop"]]}
+    assert SECRET not in listed.text
+    tables = _asked(asking, f"{prefix}/namespaces/shop/tables", reader).json()["identifiers"]
+    assert [table["name"] for table in tables] == ["orders", "ratio", "rest"]
+    assert _error(_asked(asking, f"{prefix}/namespaces/{SECRET}/tables", reader))[:2] == (
+        404,
+        "NoSuchNamespaceException",
+    )
+    theirs, none = (
+        _error(_asked(asking, f"{prefix}/namespaces/{SECRET}/tables/{table}", reader)) for table in ("prices", "other")
+    )
+    assert theirs[:2] == (404, "NoSuchTableException")
+    assert theirs[2] == none[2].replace("other", "prices")
+    whole = _prefix(asking, "shop")
+    assert _asked(asking, f"{whole}/namespaces").json() == {"namespaces": [["shop"], [SECRET]]}
+    assert _error(_asked(asking, f"{whole}/namespaces", reader))[:2] == (410, "CatalogEndedException"), "another's pin"
+
+
+def test_a_table_that_joined_later_is_told_as_that(shop: Shop) -> None:
+    world = declared(shop.deployment.meta)
+    world.committed(1)
+    asking = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+    prefix = _prefix(asking, "shop")
+    world.declare([*JOBS["shop"], Job("mean", "shop", outlets=("shop.mean",))], "shop")
+    status, kind, message = _error(_asked(asking, f"{prefix}/namespaces/shop/tables/mean"))
+    assert (status, kind) == (404, "NoSuchTableException")
+    assert "found that it joined after this barrier; connect again" in message
+
+
+def test_every_route_asks_who_it_is(asking: Asking) -> None:
+    values = {"deployment": "prod", "prefix": _prefix(asking, "shop"), "namespace": "shop", "table": "orders"}
+    asked = set()
+    for route in router.routes:
+        assert isinstance(route, APIRoute)
+        path = route.path.replace("{rest:path}", "other").format(**values)
+        for method in route.methods:
+            assert asking.request(method, path, None).status_code == 401, path
+            told, other = (
+                asking.request(method, at, "nobody", params={"warehouse": name})
+                for at, name in ((path, "shop"), (path.replace("prod", "dev"), "nothing"))
+            )
+            assert (told.status_code, told.text) == (other.status_code, other.text), path
+            assert told.status_code in (204, 400, 403, 404)
+            asked.add(f"{method} {route.path.removeprefix('/iceberg/{deployment}')}")
+    assert asked > {*ENDPOINTS}
+
+
+def test_nothing_is_written(asking: Asking) -> None:
+    prefix = _prefix(asking, "shop")
+    with cases() as case:
+        for method, path in (
+            ("POST", f"{prefix}/namespaces"),
+            ("DELETE", f"{prefix}/namespaces/shop"),
+            ("POST", f"{prefix}/namespaces/shop/tables"),
+            ("POST", f"{prefix}/namespaces/shop/tables/orders"),
+            ("DELETE", f"{prefix}/namespaces/shop/tables/orders"),
+            ("POST", f"{prefix}/namespaces/shop/register"),
+            ("POST", f"{prefix}/tables/rename"),
+            ("POST", f"{prefix}/transactions/commit"),
+            ("POST", "oauth/tokens"),
+        ):
+            with case((method, path)):
+                status, kind, message = _error(_asked(asking, path, method=method))
+                assert (status, kind) == (403, "ForbiddenException")
+                assert message == "expected to be asked only: tables of a topology are written by their jobs"
+
+
+def test_what_cannot_be_read_is_told_in_a_sentence(asking: Asking) -> None:
+    prefix = _prefix(asking, "shop")
+    with cases() as case:
+        for path, warehouse, status, said in (
+            ("config", "shop@newest", 400, "expected TOPOLOGY, or TOPOLOGY@ and one of"),
+            ("config", "", 400, "expected TOPOLOGY, or TOPOLOGY@ and one of"),
+            ("config", "shop@b2", 400, "expected COMMIT to read it at repeatable_read, found OPEN"),
+            ("config", "shop@b3", 400, "found one that was aborted; its epoch is part of the next one"),
+            ("config", "shop@b99", 400, "99"),
+            ("config", "other", 404, "expected something of jobs whose DAGs you may read, found none"),
+            ("namespaces", "", 400, "connect by a warehouse"),
+            ("shop.b1.r0.1/namespaces", "", 400, "connect by a warehouse"),
+            (f"{prefix}/namespaces/shop/tables/other", "", 404, "tables outside the topology are read by their own"),
+            (f"{prefix}/views", "", 400, "connect by a warehouse"),
+        ):
+            with case((path, warehouse)):
+                found = _error(_asked(asking, path, warehouse=warehouse))
+                assert found[0] == status
+                assert said in found[2]
+                assert SECRET not in found[2]
+
+
+def test_a_catalog_whose_lease_is_gone_says_to_connect_again(asking: Asking, shop: Shop) -> None:
+    prefix = _prefix(asking, "shop")
+    assert _asked(asking, f"{prefix}/namespaces/shop", method="HEAD").status_code == 204
+    restarted = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+    assert _asked(restarted, f"{prefix}/namespaces/shop", method="HEAD").status_code == 204
+    shop.deployment.meta.leases.end("shop", int(prefix.rpartition(".")[2]), "a person")
+    status, kind, message = _error(_asked(asking, f"{prefix}/namespaces/shop/tables/orders"))
+    assert (status, kind) == (410, "CatalogEndedException")
+    assert "connect again" in message
