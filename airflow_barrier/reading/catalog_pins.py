@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 #: Seconds that a catalog which asks nothing is held.
 IDLE_SECONDS = 900.0
 
+_ROLLED_BACK = "was staged anew or aborted"
 _BARRIER = re.compile(r"b(\d{1,18})(?:\.r(\d{1,9}))?\Z")
 _PIN = re.compile(
     r"(?P<topology>[^.]+)\.(?P<level>[a-z_]+)(?:\.b(?P<barrier>\d{1,18})\.r(?P<revision>\d{1,9}))?\.(?P<lease>\d{1,18})\Z"
@@ -149,18 +150,17 @@ def resolved(deployment: Deployment, found: Pin, holder: str, tables: Sequence[s
     Raises LeaseLostError once the lease has ended, and if work that the pin consists of was rolled back;
     UnknownTableError for a table that the barrier does not have, naming the first that has it.
     """
-    meta = deployment.meta
+    _renew(deployment, found, holder)  # safety: catalog-ends-with-its-lease
     if found.level is Level.READ_UNCOMMITTED:
-        _renew(deployment, found, holder)
         # Nothing says that the next look finds the same: what is found is held by itself.
-        return meta.answers.resolve(found.topology, found.level, tables, hold=Hold(holder, IDLE_SECONDS))
+        return deployment.meta.answers.resolve(found.topology, found.level, tables, hold=Hold(holder, IDLE_SECONDS))
     try:
         answer = _as_computed(deployment, found, tables)
     except BarrierAbortedError:
-        _raise_ended(found, "was aborted")
+        _raise_ended(found, _ROLLED_BACK)
     # Asked after the look: what was staged anew before it is known by now.
-    if _renew(deployment, found, holder) and found.level is Level.READ_COMMITTED:
-        _raise_ended(found, "was staged anew")  # safety: catalog-ends-with-what-it-read
+    if found.level is Level.READ_COMMITTED and _renew(deployment, found, holder):
+        _raise_ended(found, _ROLLED_BACK)  # safety: catalog-ends-with-what-it-read
     return answer
 
 
@@ -170,9 +170,7 @@ def _as_computed(deployment: Deployment, found: Pin, tables: Sequence[str] | Non
     if at == 0:
         answer = resolve(found.topology, found.level, tables)
         if answer.barrier_id != 0:
-            _raise_ended(
-                found, "is before the first barrier, which has come since"
-            )  # safety: catalog-stays-at-its-barrier
+            _raise_ended(found, "was before the first barrier")  # safety: catalog-stays-at-its-barrier
         return answer
     answer = resolve(found.topology, found.level, tables, at=at)
     if answer.revision != found.revision:
