@@ -107,7 +107,7 @@ def with_numbers(readme: str, document: str) -> str:
     ratio = cell("The same jobs without us", "all six", "ratio")
     plain, pinned = (
         float(cell("A pinned read against the plain read of the same snapshots", "until its rows are there", column))
-        for column in ("plain", "pinned by us")
+        for column in ("plain", "by a session")
     )
     cores = re.findall(r"(?m)^Machine: (\d+ cores)", document)[0]
     revised = cell("Correcting history by a revision", "last 7 of 120", "of full")

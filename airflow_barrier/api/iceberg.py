@@ -134,12 +134,17 @@ class Catalog:
         """Return the table as of the barrier, as LoadTable answers it."""
         if table not in self._tables:
             joined_later = table in self._now and table not in self._resolved(None).tables
-            raise _no_table(table, "that it joined after this barrier; connect again" if joined_later else _OUTSIDE)
+            raise _no_table(table, self._first_with(table) if joined_later else _OUTSIDE)
         snapshot = self._resolved([table]).tables[table].snapshot_id
-        tables = self._deployment.tables
-        metadata = tables.documents_at({table: snapshot})[table]
+        # Spark's tables of metadata are not read without a location, though they show what the answer says.
+        location, metadata = self._deployment.tables.document_at(table, snapshot)
         metadata["properties"] = {**metadata.get("properties", {}), **_UNWRITABLE}
-        return {"metadata-location": tables.metadata_locations([table])[table], "metadata": metadata, "config": {}}
+        return {"metadata-location": location, "metadata": metadata, "config": {}}
+
+    def _first_with(self, table: str) -> str:
+        first = self._deployment.meta.answers.first_with(self._pin.topology, table)
+        since = "after this barrier, and no barrier has been opened since" if first is None else f"with {first}"
+        return f"that it joined {since}; connect again, at its first barrier or later"
 
     def _resolved(self, tables: list[str] | None) -> Resolution:
         try:

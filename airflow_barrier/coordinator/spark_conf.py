@@ -54,15 +54,42 @@ def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
         # Others commit to the tables while sessions live: a cached table would not show it.
         f"{catalog}.cache-enabled": "false",
     }
+    secrets = {f"{catalog}.{option}": what for option, what in found.secrets.items()}
+    return SparkConf(conf, secrets, _about_storage(settings, catalog))
+
+
+def reader_conf(settings: Settings, uri: str, warehouse: str) -> SparkConf:
+    """Return the settings of a Spark that only reads: its catalog is at one barrier, and is called as the deployment's
+    is, so that its SQL stays as it is.
+
+    ``uri``: the address of :mod:`airflow_barrier.api.iceberg`. ``warehouse``: which barrier, as
+    :class:`~airflow_barrier.reading.catalog_pins.Warehouse` parses it.
+
+    >>> found = reader_conf(Settings.embedded("/data"), "http://localhost:8765/iceberg/prod", "shopping@b12")
+    >>> found.conf["spark.sql.catalog.lake.warehouse"]
+    'shopping@b12'
+    """
+    catalog = f"spark.sql.catalog.{settings.spark_catalog}"
+    conf = {
+        "spark.jars.packages": ICEBERG_RUNTIME,
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "rest",
+        f"{catalog}.uri": uri,
+        f"{catalog}.warehouse": warehouse,
+        # A cached table asks for nothing, and what asks for nothing is held no longer.
+        f"{catalog}.cache-enabled": "false",
+    }
+    token = f"where callers have tokens: {catalog}.token  <a token of yours>"
+    return SparkConf(conf, {}, (token, *_about_storage(settings, catalog)))
+
+
+def _about_storage(settings: Settings, catalog: str) -> tuple[str, ...]:
     scheme = urlsplit(settings.warehouse).scheme
-    storage = (
+    if scheme in _PLAIN:
+        return ()
+    return (
         f"Spark needs a package, credentials and {catalog}.io-impl for {scheme}:// as well, "
-        "see https://iceberg.apache.org/docs/latest/aws/ and its neighbours"
-    )
-    return SparkConf(
-        conf,
-        {f"{catalog}.{option}": what for option, what in found.secrets.items()},
-        () if scheme in _PLAIN else (storage,),
+        "see https://iceberg.apache.org/docs/latest/aws/ and its neighbours",
     )
 
 

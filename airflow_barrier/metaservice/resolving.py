@@ -130,6 +130,11 @@ class Answers(Group):
         """The barriers that can be read at repeatable read by their id, oldest first; the baseline is none."""
         return readable(connection, topology)
 
+    @reads
+    def first_with(self, connection: Connection, topology: str, table: str) -> Barrier | None:
+        """The first barrier that has a table; None: no barrier has been opened since it joined."""
+        return _first_with(connection, topology, table)
+
 
 def resolve(connection: Connection, asked: Asked, hold: Hold | None) -> Resolution:
     """The answer and, in the same transaction, the lease on it."""

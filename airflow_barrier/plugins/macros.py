@@ -80,13 +80,20 @@ def tag(context: Context, topology: str, *, hold: float, at: _At = None, barrier
     is only staged has none. Tables that have no rows yet bear none either.
     """
     with without_useless_retries():
-        given = _hand_out(context, topology, hold, Level.REPEATABLE_READ.value, at, barrier_conn_id)
-        if not given.tags:
-            raise NotReadableYetError(
-                f"topology {topology}: expected a barrier that is COMMIT, which has a tag, found none yet; wait for "
-                "the first one, by BarrierSensor for instance"
-            )
-        return next(iter(given.tags.values()))
+        return next(iter(_committed(context, topology, hold, at, barrier_conn_id).tags.values()))
+
+
+@pass_context
+def catalog(context: Context, topology: str, *, hold: float, at: _At = None, barrier_conn_id: str | None = None) -> str:
+    """The `warehouse` by which engines that enter an Iceberg REST catalog read this barrier, as often as they connect:
+    ``shopping@b12.r0``; at repeatable read. The address is that of ``airflow-barrier serve --iceberg``, or the API
+    server's: see docs/connecting.md.
+
+        BashOperator(bash_command="dbt run", env={"PINNED": "{{ macros.barrier.catalog('shopping', hold=3600) }}"})
+    """
+    with without_useless_retries():
+        found = _committed(context, topology, hold, at, barrier_conn_id).resolution
+        return f"{topology}@b{found.barrier_id}.r{found.revision}"
 
 
 @pass_context
@@ -113,6 +120,16 @@ def sql(
         return given.sql(query, dialect, catalog=catalog).sql
 
 
+def _committed(context: Any, topology: str, hold: float, at: _At, barrier_conn_id: str | None) -> Answer:
+    given = _hand_out(context, topology, hold, Level.REPEATABLE_READ.value, at, barrier_conn_id)
+    if not given.tags:
+        raise NotReadableYetError(
+            f"topology {topology}: expected a barrier that is COMMIT, which has a tag, found none yet; wait for the "
+            "first one, by BarrierSensor for instance"
+        )
+    return given
+
+
 def _hand_out(
     context: Any, topology: str, hold: float, level: str | None, at: _At, barrier_conn_id: str | None
 ) -> Answer:
@@ -135,4 +152,4 @@ def _hand_out(
     return _given[key]
 
 
-MACROS = [barrier_id, snapshots, tag, sql]
+MACROS = [barrier_id, snapshots, tag, catalog, sql]

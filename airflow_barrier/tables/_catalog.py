@@ -88,6 +88,10 @@ class TableCatalog(Protocol):
         """Return where the current document of each table lies."""
         ...
 
+    def current(self, table: str) -> tuple[str, Document]:
+        """Return where the table's current document lies, and the document."""
+        ...
+
     def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
         """See :meth:`airflow_barrier.tables.port.TableFormat.create`."""
         ...

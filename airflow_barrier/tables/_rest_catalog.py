@@ -144,7 +144,10 @@ class RestTables:
 
     def _load_all(self, tables: Iterable[str]) -> dict[str, tuple[str, Document]]:
         names = sorted(set(tables))
-        return dict(zip(names, at_once(lambda table: patiently()(self._load, table), names), strict=True))
+        return dict(zip(names, at_once(self.current, names), strict=True))
+
+    def current(self, table: str) -> tuple[str, Document]:
+        return patiently()(self._load, table)
 
     def _load(self, table: str) -> tuple[str, Document]:
         answer = self._server.load(table)

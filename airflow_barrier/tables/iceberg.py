@@ -157,6 +157,11 @@ class IcebergTables:
         documents = self._committer.read(list(snapshots))
         return {table: pinned(table, documents[table], snapshot) for table, snapshot in snapshots.items()}
 
+    def document_at(self, table: str, snapshot_id: int | None) -> tuple[str, Document]:
+        """Return where the table's own document lies, and what :meth:`documents_at` makes of that, by one look."""
+        location, document = self._committer.current(table)
+        return location, pinned(table, document, snapshot_id)
+
     def wap_enabled(self, tables: Sequence[str]) -> dict[str, bool]:
         documents = self._committer.read(tables)
         return {table: is_wap_enabled(documents[table]) for table in tables}

@@ -76,6 +76,7 @@ def test_text_for_other_engines_is_held_in_the_name_of_the_task(shop: Shop) -> N
         "{{ macros.barrier.sql('shopping', '" + QUERY + "', dialect='trino', hold=3600) }}",
         {
             "tag": "{{ macros.barrier.tag('shopping', hold=60) }}",
+            "warehouse": "{{ macros.barrier.catalog('shopping', hold=60) }}",
             "id": "{{ macros.barrier.snapshots('shopping', hold=60)['shop.user_item_price'] }}",
             "barrier": "{{ macros.barrier.barrier_id('shopping', hold=60, level='repeatable_read') }}",
         },
@@ -84,7 +85,12 @@ def test_text_for_other_engines_is_held_in_the_name_of_the_task(shop: Shop) -> N
         f"SELECT * FROM {AMOUNT} FOR VERSION AS OF {snapshots[AMOUNT]} "
         f"JOIN {PRICE} FOR VERSION AS OF {snapshots[PRICE]} ON true"
     )
-    assert arguments == {"tag": "barrier_shopping_b1_r0", "id": str(snapshots[PRICE]), "barrier": "1"}
+    assert arguments == {
+        "tag": "barrier_shopping_b1_r0",
+        "warehouse": "shopping@b1.r0",
+        "id": str(snapshots[PRICE]),
+        "barrier": "1",
+    }
     held, tagged = shop.deployment.meta.leases.of("shopping")  # at the connection's level, and at the tag's
     assert {held.holder, tagged.holder} == {"selling/today/show#1"}
     assert timedelta(minutes=59) < held.expires_at - held.granted_at < timedelta(minutes=61)

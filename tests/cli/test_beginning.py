@@ -98,6 +98,41 @@ def test_another_storage_is_told_to_need_more(
     assert last.startswith("# Spark needs a package, credentials and spark.sql.catalog.lake.io-impl for s3:// as well")
 
 
+def test_a_spark_that_only_reads(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """That Spark reads by it: `tests/api/test_engines.py`."""
+    conf_of(monkeypatch, POSTGRESQL, "--reader", "shopping@ReadCommitted")
+    printed = capsys.readouterr().out
+    assert [line.split() for line in printed.splitlines() if not line.startswith("#")][1:] == [
+        ["spark.sql.catalog.prod", "org.apache.iceberg.spark.SparkCatalog"],
+        ["spark.sql.catalog.prod.type", "rest"],
+        ["spark.sql.catalog.prod.uri", "http://localhost:8765/iceberg/barrier_default"],
+        ["spark.sql.catalog.prod.warehouse", "shopping@ReadCommitted"],
+        ["spark.sql.catalog.prod.cache-enabled", "false"],
+    ]
+    assert "# where callers have tokens: spark.sql.catalog.prod.token  <a token of yours>" in printed
+    conf_of(monkeypatch, REST, "--reader", "shopping@b12", "--uri", "https://airflow/barrier/iceberg/lake", "--json")
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["conf"]["spark.sql.catalog.lake.uri"] == "https://airflow/barrier/iceberg/lake"
+    assert "spark.sql.catalog.lake.io-impl for s3:// as well" in printed
+    assert "geheim" not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--reader", "shopping@newest"], "expected TOPOLOGY, or TOPOLOGY@ and one of"),
+        (["--uri", "http://airflow"], "--uri: expected --reader"),
+        (["--reader", "shopping", "--with", "kafka"], "--with: expected no --reader"),
+    ],
+)
+def test_what_is_no_reader(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_DEFAULT", json.dumps({"conn_type": "barrier", "extra": SQLITE}))
+    assert main(["spark-conf", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_packages_of_sources_are_added(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def packages(*arguments: str) -> list[str]:
         conf_of(monkeypatch, SQLITE, "--json", *arguments)

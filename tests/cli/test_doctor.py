@@ -14,10 +14,12 @@ import pytest
 from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
 from fastapi import FastAPI
 
+from airflow_barrier.api.server import Served, create_server
+from airflow_barrier.api.tokens import Tokens, add_token
 from airflow_barrier.cli.doctor import CHECKS
 from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
 from airflow_barrier.cli.main import main
-from airflow_barrier.coordinator.deployment import tables_of
+from airflow_barrier.coordinator.deployment import nobody_gets_in, tables_of
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.spark_conf import spark_conf
 from airflow_barrier.hooks.deferral import triggerer_fault
@@ -31,6 +33,7 @@ from airflow_barrier.tables import Table
 from demo.local_spark import LocalConnectServer
 from tests.api.live import Live
 from tests.support.epochs import AMOUNT, shopping_barriers
+from tests.support.shop import Shop, make_shop
 from tests.support.spark import APART, NO_DRIVER, NO_JAR
 from tests.support.waiting import patience
 
@@ -53,7 +56,8 @@ def define(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def looked(*abouts: str, **of: Any) -> list[str]:
     """The lines of these checks, and of those that they need."""
-    case = Case(of.get("conn_id", CONN_ID), of.get("spark_conn_ids", ()), of.get("dag_files", ()))
+    conn_id, spark_conn_ids = of.get("conn_id", CONN_ID), of.get("spark_conn_ids", ())
+    case = Case(conn_id, spark_conn_ids, of.get("dag_files", ()), of.get("reader_uri"))
     wanted = set(abouts)
     for check in reversed(CHECKS):
         wanted |= set(check.needs) if check.about in wanted else set()
@@ -119,6 +123,43 @@ def test_sqlite_where_tasks_run_elsewhere(
     (line,) = [line for line in looked("MetaService") if line.startswith("warn")]
     assert "CeleryExecutor" in line
     assert "metaservice_url" in line
+
+
+# --- readers' catalogs ----------------------------------------------------------------------------
+
+
+def test_the_address_of_readers_catalogs(
+    define: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That it answers, that it wants a token, and that it is another deployment's."""
+    token = add_token(tmp_path / "tokens", "doctor", [])
+    shops = []
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        shops.append(make_shop(Settings.embedded(str(tmp_path / name))))
+    ours, theirs = shops
+    define(CONN_ID, extra={"warehouse": str(tmp_path / "ours")})
+
+    def look(served: Shop) -> str:
+        there = Served(CONN_ID, served.deployment.meta, nobody_gets_in, served.deployment)
+        with Live(create_server(there, Tokens(tmp_path / "tokens"))) as live:
+            uri = live.url.replace("/v1/deployments", f"/iceberg/{CONN_ID}")
+            return looked("catalogs of readers", reader_uri=uri)[-1].replace(uri, "URI")
+
+    assert look(ours) == "skipped catalogs of readers: not looked at: no barrier has been opened yet"
+    for shop in shops:
+        shop.process_all(first := shop.open(1), [{"amount": 1, "price": 1}])
+        shop.commit(first)
+    assert "expected a token" in look(ours)
+    monkeypatch.setenv("AIRFLOW_BARRIER_TOKEN", token)
+    assert look(ours).startswith(
+        "ok catalogs of readers: URI answers; shopping is read at shopping.repeatable_read.b1.r0."
+    )
+    assert ours.deployment.meta.leases.of("shopping") == []
+    said = look(theirs)
+    assert said.startswith("FAIL catalogs of readers: expected URI to serve doctored, found another deployment")
+    for shop in shops:
+        shop.deployment.close()
 
 
 # --- Spark ----------------------------------------------------------------------------------------

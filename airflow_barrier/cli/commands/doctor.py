@@ -37,6 +37,12 @@ def _options(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="Spark's connection, again for another one (default: those of the DAGs' jobs, else spark_connect_default)",
     )
+    parser.add_argument(
+        "--reader-uri",
+        metavar="URI",
+        help="the address that engines enter as a catalog, as `serve --iceberg` prints it; with a token, in the "
+        "environment variable AIRFLOW_BARRIER_TOKEN",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -45,7 +51,8 @@ def _run(options: argparse.Namespace) -> int:
 
     console = make_console(options.out)
     findings = []
-    for finding in examine(Case(options.conn_id, options.spark_conn_id, options.dag_files), CHECKS):
+    case = Case(options.conn_id, options.spark_conn_id, options.dag_files, options.reader_uri)
+    for finding in examine(case, CHECKS):
         findings.append(finding)
         if not options.json:
             verdict = finding.verdict.value
@@ -64,9 +71,9 @@ def _summary(counts: Counter[Verdict]) -> str:
 DOCTOR = Command(
     "doctor",
     "Look at all that barriers need, and say what is wrong and what to do. Exit code 1 if something is. It looks at "
-    "the packages, Airflow's components, the connection, MetaService, catalog, DAGs with their tables, sources and "
-    "sinks, and Spark: from this host, so run it on a worker, too. It changes nothing, but for two empty tables that "
-    "it makes and drops in a REST catalog, as the first barrier does.",
+    "the packages, Airflow's components, the connection, MetaService, catalog, the address of readers' catalogs, DAGs "
+    "with their tables, sources and sinks, and Spark: from this host, so run it on a worker, too. It changes nothing, "
+    "but for two empty tables that it makes and drops in a REST catalog, as the first barrier does.",
     (_options,),
     _run,
     examples=("", "dags/shopping.py", "--conn-id barrier_prod --spark-conn-id spark_prod --json"),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.metaservice.store import MetaService
 
+#: The port where it listens unless told otherwise.
+PORT = 8765
 #: Seconds that requests under way have at the end.
 _ENDS_WITHIN = 5
 #: So many objects more than at the last time.
@@ -49,7 +51,7 @@ class NewToken:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8765, help="0: any that is free (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=PORT, help="0: any that is free (default: %(default)s)")
     parser.add_argument(
         "--iceberg", action="store_true", help="serve the tables at barriers, too, as read-only Iceberg REST catalogs"
     )

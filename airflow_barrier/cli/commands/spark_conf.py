@@ -8,9 +8,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.commands.serve import PORT
 from airflow_barrier.cli.connection import connection_option, settings
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.spark_packages import PACKAGES
 
 if TYPE_CHECKING:
@@ -35,14 +37,41 @@ def _options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="with the package that Spark needs for such sources; may be given several times",
     )
+    parser.add_argument(
+        "--reader",
+        metavar="TOPOLOGY[@WHICH]",
+        help="of a Spark that only reads, at one barrier: shopping, shopping@read_committed, shopping@b12, "
+        "shopping@2026-11-01T00:00:00Z",
+    )
+    parser.add_argument(
+        "--uri",
+        help="with --reader: the address that serves catalogs (default: that of `airflow-barrier serve --iceberg` on "
+        "this host; Airflow's API server has it at /barrier/iceberg/CONN_ID)",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.spark_conf import spark_conf
+    if options.reader is not None:
+        found = _of_reader(options)
+    elif options.uri is not None:
+        raise ConfigurationError("--uri: expected --reader, found none; say which barrier is read")
+    else:
+        from airflow_barrier.coordinator.spark_conf import spark_conf
 
-    found = spark_conf(settings(options.conn_id), options.formats)
+        found = spark_conf(settings(options.conn_id), options.formats)
     answer(options, found, lambda found, out: _show(options.format, found, out))
     return DONE
+
+
+def _of_reader(options: argparse.Namespace) -> SparkConf:
+    from airflow_barrier.coordinator.spark_conf import reader_conf
+    from airflow_barrier.reading.catalog_pins import Warehouse
+
+    if options.formats:
+        raise ConfigurationError("--with: expected no --reader, which reads no sources, found one; leave out either")
+    Warehouse.parse(options.reader)
+    uri = options.uri or f"http://localhost:{PORT}/iceberg/{options.conn_id}"
+    return reader_conf(settings(options.conn_id), uri, options.reader)
 
 
 def _show(layout: str, found: SparkConf, out: Console) -> None:
@@ -85,5 +114,5 @@ SPARK_CONF = Command(
     "for you to fill in.",
     (_options, connection_option),
     _run,
-    examples=("", "--with kafka", "--conn-id barrier_prod --format connect"),
+    examples=("", "--with kafka", "--reader shopping@read_committed", "--conn-id barrier_prod --format connect"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_barrier.cli.doctor import airflow, dags, deployment, spark
+from airflow_barrier.cli.doctor import airflow, dags, deployment, readers, spark
 from airflow_barrier.cli.doctor.check import Check
 
 #: In this order; one that needs another comes after it.
@@ -12,6 +12,7 @@ CHECKS: tuple[Check, ...] = (
     Check("connection", deployment.connection),
     Check("MetaService", deployment.meta_service, needs=("connection",)),
     Check("catalog", deployment.catalog, needs=("connection",)),
+    Check("catalogs of readers", readers.catalogs, needs=("MetaService", "catalog")),
     Check("DAGs", dags.parsed, bounds_itself=True),
     Check("jobs", dags.jobs, needs=("DAGs",)),
     Check("schedules", dags.schedules, needs=("DAGs",)),

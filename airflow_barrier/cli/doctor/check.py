@@ -42,6 +42,7 @@ class Case:
     conn_id: str
     spark_conn_ids: Sequence[str]
     dag_files: Sequence[str]
+    reader_uri: str | None = None
     settings: Settings | None = None
     groups: list[BarrierGroup] = field(default_factory=list)
 
