@@ -65,8 +65,8 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             "Engines ask for tables at a barrier",
             "`airflow-barrier serve --iceberg` on the same machine, one client, no engine: answers as they come over HTTP, "
             f"{questions} times each, the first time included. Each question renews the catalog's lease. Barriers: "
-            f"{', '.join(f'{barriers} (of {size:,} tables)' for size, barriers in sizes.items())}; files are local. "
-            "PostgreSQL with fsync, over loopback.",
+            + ", ".join(f"{barriers} (of {size:,} tables)" for size, barriers in sizes.items())
+            + "; files are local. PostgreSQL with fsync, over loopback.",
             ["question", "MetaService and catalog", "median, ms", "p99, ms", "kB"],
             rows,
             ["goal: LoadTable at most 20 ms at the median, and at most 60 ms at the 99th percentile"],

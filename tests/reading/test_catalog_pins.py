@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,8 @@ def test_which_barrier_a_warehouse_asks_for() -> None:
             ("shopping@ReadCommitted", Warehouse("shopping", Level.READ_COMMITTED)),
             ("shopping@read uncommitted", Warehouse("shopping", Level.READ_UNCOMMITTED)),
             ("shopping@b12", Warehouse("shopping", Level.REPEATABLE_READ, 12)),
+            ("shopping?hold=60", Warehouse("shopping", hold=60)),
+            ("shopping@b12.r2?hold=604800", Warehouse("shopping", Level.REPEATABLE_READ, 12, 2, 604800)),
             ("shopping@b12.r0", Warehouse("shopping", Level.REPEATABLE_READ, 12, 0)),
             ("shopping@2026-11-01T00:00:00Z", Warehouse("shopping", Level.REPEATABLE_READ, moment)),
             ("shopping@2026-11-01T01:00:00+01:00", Warehouse("shopping", Level.REPEATABLE_READ, moment)),
@@ -65,13 +67,26 @@ def test_which_barrier_a_warehouse_asks_for() -> None:
         for text in (
             *("", "@", "shopping@", "@b1", "no topology", "shop.ping", "shopping@b", "shopping@b1.r", "shopping@b-1"),
             *("shopping@newest", "shopping@2026-11-01", "shopping@2026-11-01T00:00:00", "shopping@b1@b2"),
-            "shopping@b" + 30 * "9",
+            *("shopping@b" + 30 * "9", "shopping?hold=0", "shopping?hold=604801", "shopping?hold=1h", "shopping?hold"),
         ):
             with case(text), pytest.raises(ConfigurationError, match="expected TOPOLOGY, or TOPOLOGY@ and one of"):
                 Warehouse.parse(text)
-        for text in ("", "v1", "shopping.b1.r0.1", "shopping.newest.1", "shopping.read_uncommitted.b1.r0.1"):
+        for text in (
+            *("", "v1", "shopping.b1.r0.60s.1", "shopping.newest.60s.1", "shopping.read_uncommitted.b1.r0.60s.1"),
+            *("shopping.repeatable_read.b1.r0.1", "shopping.repeatable_read.b1.r0.604801s.1"),
+        ):
             with case(text), pytest.raises(ConfigurationError, match="connect by a warehouse"):
                 Pin.parse(text)
+
+
+def test_it_is_held_for_as_long_as_it_asks_for(deployment: Deployment, world: World) -> None:
+    world.committed(1)
+    found = _pin(deployment, "shopping?hold=7200")
+    for _ in range(2):
+        (lease,) = deployment.meta.leases.of("shopping")
+        assert timedelta(minutes=119) < lease.expires_at - datetime.now(timezone.utc) < timedelta(minutes=121)
+        deployment.meta.leases.renew(found.lease_id, 60)
+        _snapshots(deployment, found)
 
 
 def test_a_catalog_stays_at_its_barrier(deployment: Deployment, world: World) -> None:
@@ -147,13 +162,13 @@ def test_a_lease_that_ended_is_never_another_barrier(deployment: Deployment, wor
     found = _pin(deployment, "shopping")
     for forged, holder in (
         (found, "somebody else"),
-        (Pin(found.topology, found.level, found.barrier_id, found.revision, found.lease_id + 1), READER),
+        (Pin(found.topology, found.level, found.barrier_id, found.revision, 60, found.lease_id + 1), READER),
     ):
         with pytest.raises(LeaseLostError, match="connect again"):
             resolved(deployment, forged, holder)
     world.committed(2)
     with pytest.raises(LeaseLostError, match="holds something else"):
-        resolved(deployment, Pin(found.topology, found.level, 2, 0, found.lease_id), READER)
+        resolved(deployment, Pin(found.topology, found.level, 2, 0, 60, found.lease_id), READER)
     assert _snapshots(deployment, found) == world.snapshots(1)
     deployment.meta.leases.end("shopping", found.lease_id, "a person")
     with pytest.raises(
