@@ -63,7 +63,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     return [
         Measured(
             "Engines ask for tables at a barrier",
-            "`airflow-barrier serve --iceberg`, one client on the same machine, no engine: answers as they come by HTTP, "
+            "`airflow-barrier serve --iceberg`, one client on the same machine, no engine: answers as they come, "
             f"{questions} times each, the first time included. Each question renews the catalog's lease. Barriers: "
             + ", ".join(f"{barriers} (of {size:,} tables)" for size, barriers in sizes.items())
             + "; files are local. PostgreSQL with fsync, over loopback.",

@@ -147,9 +147,12 @@ class AirflowUnderTest(LocalAirflow):
 
     def login_of(self, user: str) -> dict[str, str]:
         """Headers of requests by that user, of a login of their own."""
+        return {"Authorization": f"Bearer {self.token_of(user)}"}
+
+    def token_of(self, user: str) -> str:
         login = {"username": user, "password": self.password_of(user)}
-        token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
-        return {"Authorization": f"Bearer {token['access_token']}"}
+        answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status()
+        return str(answer.json()["access_token"])
 
     @property
     def barriers(self) -> str:

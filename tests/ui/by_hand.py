@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import pyarrow as pa
+
 from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Asking, Ready, begin
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
+from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment
+from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.counting import Counting
 from tests.support.runs import run_of
 
@@ -34,3 +37,15 @@ def begun(counting: Counting, barrier: Barrier, job: str, run: str = "by hand") 
     )
     assert isinstance(ready, Ready)
     return ready
+
+
+def staged(counting: Counting, ready: Ready, table: str, worth: int) -> None:
+    """One row."""
+    iceberg, stamp = counting.deployment.tables.load(table), ready.spec.stamp
+    rows = pa.Table.from_pylist([{"k": 1, "n": worth}], iceberg.schema().as_arrow())
+    iceberg.append(rows, snapshot_properties=stamp.properties(), branch=stamp.branch)
+    head = iceberg.refresh().snapshot_by_name(stamp.branch)
+    assert head is not None
+    number = ready.attempt.attempt_id
+    record = ClosingRecord(number, {table: StagedTable(table, head.snapshot_id)})
+    close(counting.deployment, number, record=record, actor="test")

@@ -7,14 +7,17 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
+import duckdb
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.api import events
 from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.staging import close
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX, BarrierLink
 from airflow_barrier.metaservice.revisions import NewRevision
@@ -28,14 +31,17 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.reading.duckdb_views import load_extension
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.waiting import patience
-from tests.ui.by_hand import begun, opened
+from tests.ui.by_hand import begun, opened, staged
 from tests.ui.looking import act, cell, log_in, navigation, nothing_grave, tab, watched
 
 NAMESPACE = "paged"
+#: Where an engine reads that knows no REST catalog.
+BY_TAG = "your own catalog, by tag"
 #: Connections of a test whose databases do not answer (tests/support/vault.py).
 UNANSWERED = "vault_wrong_password cannot be asked just now"
 
@@ -63,6 +69,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             what_a_person_does(page, ui, counting)
+            engines_connect_as_the_page_says(page, ui, counting)
             # one page: each that is seen has a stream, and a browser has six connections to a host
             the_address_alone_leads_there(page, counting.airflow)
             a_task_links_there(page, counting)
@@ -124,8 +131,10 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
     its_time_is_somebodys(page)
-    expect(page.locator("pre").filter(has_text="FOR VERSION AS OF 'barrier_paged_b2_r0'")).to_be_visible()
-    expect(page.get_by_label("for DuckDB", exact=True)).to_contain_text('consistent_session("paged", at=2)')
+    page.get_by_role("combobox", name="Engine").select_option("your own catalog, by tag")
+    expect(page.get_by_label("Trino SQL for your own catalog, by tag", exact=True)).to_contain_text(
+        "FOR VERSION AS OF 'barrier_paged_b2_r0'"
+    )
     expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
         "href", re.compile("/dags/paged/runs/scheduled__2025-01-0")
     )
@@ -302,6 +311,87 @@ def a_blocked_barrier_is_led_out(page: Page, ui: Path, counting: Counting) -> No
     act(page, "Commit barrier 4", "ticket 18", "Committed barrier 4: readers have it.")
     expect(page.get_by_role("heading", name="Barrier 4")).to_contain_text("COMMIT")
     assert deployment.meta.barriers.get("paged", 4).state is BarrierState.COMMIT
+
+
+def engines_connect_as_the_page_says(page: Page, ui: Path, counting: Counting) -> None:
+    """By its texts as they are copied."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    computed_again(counting)
+    for place, warehouse, total in (
+        ("barrier=2", "paged@b2", 11),
+        ("barrier=4", "paged@b4.r2", 1_011),
+        ("view=readers", "paged@repeatable_read", 1_011),
+    ):
+        page.goto(counting.airflow.page("paged", place))
+        all_engines_are_told(page, counting.airflow, warehouse)
+        nothing_grave(page, ui)
+        page.get_by_role("combobox", name="Table").select_option("paged.totals")
+        assert read_by_duckdb(copied(page, "DuckDB", "SQL"), counting.airflow) == total, place
+        assert read_by_pyiceberg(copied(page, "pyiceberg", "Python"), counting.airflow) == total, place
+    for level in ("read committed", "read uncommitted"):
+        page.get_by_role("combobox", name="Consistency").select_option(level)
+        all_engines_are_told(page, counting.airflow, f"paged@{level.replace(' ', '_')}")
+    expect(page.get_by_role("row").filter(has_text="Iceberg catalog of admin")).to_have_count(6)
+
+
+def computed_again(counting: Counting) -> None:
+    """The newest barrier, by a revision that readers have."""
+    deployment = counting.deployment
+    revision = deployment.meta.revisions.begin(
+        NewRevision(
+            topology="paged",
+            mode=RevisionMode.INCREMENTAL,
+            first_barrier=4,
+            predecessor=2,
+            window_end=4,
+            tables=["paged.totals"],
+            jobs=["sum"],
+            changed=["sum"],
+            topology_version=deployment.meta.topologies.version("paged"),
+            reason="a thousand was missing",
+            actor="ada",
+        )
+    )
+    (barrier,) = deployment.meta.revisions.barriers("paged", revision.revision)
+    staged(counting, begun(counting, barrier, "sum"), "paged.totals", 1_000)
+    assert isinstance(publish_revision(deployment, "paged", revision.revision, actor="test"), Swapped)
+
+
+def all_engines_are_told(page: Page, airflow: AirflowUnderTest, warehouse: str) -> None:
+    engine = page.get_by_role("combobox", name="Engine")
+    expect(engine).to_be_visible()
+    engines = engine.locator("option").all_inner_texts()
+    assert ("Trino" in engines) == (BY_TAG in engines) == ("@b" in warehouse)
+    for each in engines:
+        engine.select_option(each)
+        if each != BY_TAG:
+            text = page.locator("pre").first
+            expect(text).to_contain_text(f"{airflow.url}{URL_PREFIX}/iceberg/barrier_default")
+            expect(text).to_contain_text(re.compile(rf"{re.escape(warehouse)}(?![\w.])"))
+            expect(text).to_contain_text("<token>")
+            expect(page.get_by_text(f"POST {airflow.url}/auth/token")).to_be_visible()
+
+
+def copied(page: Page, engine: str, what: str) -> str:
+    page.get_by_role("combobox", name="Engine").select_option(engine)
+    button = page.get_by_role("button", name=f"Copy the {what} for {engine}")
+    button.click()
+    expect(button).to_contain_text("Copied")
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def read_by_duckdb(text: str, airflow: AirflowUnderTest) -> int:
+    with duckdb.connect() as connection:
+        for extension in ("httpfs", "avro", "iceberg"):
+            load_extension(connection, extension)
+        rows = connection.execute(text.replace("<token>", airflow.token_of("admin"))).fetchall()
+    return sum(n for _, n in rows)
+
+
+def read_by_pyiceberg(text: str, airflow: AirflowUnderTest) -> int:
+    found: dict[str, Any] = {}
+    exec(text.replace("<token>", airflow.token_of("admin")), found)  # as it stands on the page
+    return sum(found["rows"].column("n").to_pylist())
 
 
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:

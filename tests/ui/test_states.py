@@ -6,22 +6,19 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.coordinator.committing import commit_barrier
-from airflow_barrier.coordinator.staging import close
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.protocol.errors import BarrierBlockedError
-from airflow_barrier.protocol.records import Barrier, StagedTable, Tries
+from airflow_barrier.protocol.records import Barrier, Tries
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
-from tests.ui.by_hand import begun, opened
+from tests.ui.by_hand import begun, opened, staged
 from tests.ui.looking import act, cell, log_in, navigation, nothing_grave, tab, watched
 
 NAMESPACE = "stated"
@@ -72,10 +69,10 @@ def scene(counting: Counting) -> None:
     for dag, jobs in JOBS.items():
         deployment.meta.topologies.register(NAMESPACE, dag, jobs, "test")
     first = opened(counting, "joined", 1)
-    staged(counting, first)
+    processed(counting, first)
     commit_barrier(deployment, NAMESPACE, first.barrier_id, actor="test")
     second = opened(counting, "joined", 2)
-    staged(counting, second)
+    processed(counting, second)
     deployment.meta.publishing.begin(NAMESPACE, second.barrier_id, deployment.tables.mains([EVENTS, TOTALS]), "test")
     counting.write("totals", 7_000)
     with pytest.raises(BarrierBlockedError):
@@ -101,18 +98,10 @@ def scene(counting: Counting) -> None:
     begun(counting, deployment.meta.revisions.barriers(NAMESPACE, revision.revision)[0], "sum")
 
 
-def staged(counting: Counting, barrier: Barrier) -> None:
+def processed(counting: Counting, barrier: Barrier) -> None:
     """One row in each table, worth ten times that of the barrier before."""
     for job, table in (("load", EVENTS), ("sum", TOTALS)):
-        ready = begun(counting, barrier, job)
-        iceberg, stamp = counting.deployment.tables.load(table), ready.spec.stamp
-        rows = pa.Table.from_pylist([{"k": 1, "n": 10 ** (barrier.barrier_id - 1)}], iceberg.schema().as_arrow())
-        iceberg.append(rows, snapshot_properties=stamp.properties(), branch=stamp.branch)
-        head = iceberg.refresh().snapshot_by_name(stamp.branch)
-        assert head is not None
-        number = ready.attempt.attempt_id
-        record = ClosingRecord(number, {table: StagedTable(table, head.snapshot_id)})
-        close(counting.deployment, number, record=record, actor="test")
+        staged(counting, begun(counting, barrier, job), table, 10 ** (barrier.barrier_id - 1))
 
 
 def an_anonymous_visitor_logs_in_first(page: Page, counting: Counting) -> None:

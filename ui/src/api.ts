@@ -1,6 +1,7 @@
 // Questions to the API, which is mounted beside Airflow's own, wherever that is served.
 
 const ROOT = new URL("barrier/v1/", document.baseURI);
+const CATALOGS = new URL("barrier/iceberg/", document.baseURI);
 const AIRFLOW = new URL("api/v2/", document.baseURI);
 
 /** The address of something: its parts are escaped, parameters that say nothing are left out. */
@@ -16,6 +17,11 @@ export function address(
     }
   }
   return url.href;
+}
+
+/** Where engines connect; it stands in quotes in what they are given. */
+export function catalogAt(deployment: string): string {
+  return address([deployment], {}, CATALOGS).replaceAll("'", "%27");
 }
 
 /** Where Airflow itself tells what a task links to. */

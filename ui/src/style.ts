@@ -110,7 +110,8 @@ export const STYLE = `
 .barriers .failed,.barriers .cell.blocked,.barriers .dot.blocked{${strong("red")}}
 .barriers .aborted{${outline("gray")};border-style:dashed}
 .barriers .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:4px 16px;color:var(--dim);margin:10px 0}
-.barriers .text{display:grid;grid-template-columns:5em minmax(0,1fr) auto;gap:10px;align-items:start;margin:6px 0}
+.barriers .text{display:grid;grid-template-columns:minmax(0,1fr) auto;gap:2px 10px;align-items:start;margin:6px 0}
+.barriers .text .dim{grid-column:1/-1}
 .barriers pre{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:6px;padding:6px 10px;overflow-x:auto;
   font-size:12px;font-family:ui-monospace,monospace;margin:0}
 .barriers .gantt{list-style:none;padding:0;margin:10px 0}
@@ -133,6 +134,7 @@ export const STYLE = `
 .barriers .legend .track i{left:0;right:0}
 .barriers .tabs{display:flex;flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--line);margin-bottom:12px}
 .barriers section>h3{margin:4px 0 8px}
+.barriers section+section>h3{margin-top:20px}
 .barriers .line>h3{margin:0}
 .barriers .tabs a{padding:2px 2px 6px;color:var(--dim);text-decoration:none;border-bottom:2px solid transparent;white-space:nowrap}
 .barriers .tabs a:hover{color:inherit}
@@ -178,5 +180,5 @@ export const STYLE = `
 @media (max-width:600px){.barriers .gantt.blame>li{grid-template-columns:minmax(0,1fr) auto}.barriers .blame .label{text-align:left}
 .barriers .blame .track{grid-row:2;grid-column:1/-1}.barriers .blame .sum{font-size:12px}}
 @media (max-width:600px){.barriers .gantt>li{grid-template-columns:7.5em minmax(0,1fr) 56px;gap:6px}.barriers .gantt .sum{font-size:11px}}
-@media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}.barriers .text{grid-template-columns:minmax(0,1fr) auto}.barriers .text .dim{grid-column:1/-1}}
+@media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}}
 `;
