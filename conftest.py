@@ -27,6 +27,7 @@ pytest_plugins = [
     "tests.support.spark",
     "tests.support.postgresql",
     "tests.support.kept",
+    "tests.support.seeds",
     "tests.support.vault",
     "tests.support.airflow",
     "tests.support.rest_catalog",

@@ -17,45 +17,15 @@ from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql import SparkSession
 
 from airflow_barrier.api.iceberg import ENDPOINTS, router
-from airflow_barrier.api.server import Served, create_server
-from airflow_barrier.coordinator.deployment import nobody_gets_in
-from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading.duckdb_views import load_extension
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.api.asking import Asking
-from tests.api.live import Live
 from tests.api.scene import JOBS, SECRET, declared, everything
 from tests.support.cases import cases
-from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
+from tests.support.seeds import AFTER, BEFORE, SECOND, TORN, average_in, average_of
+from tests.support.shop import Shop
 from tests.support.spark import SparkServer
-
-FIRST, SECOND = [{"amount": 100, "price": 1000}], [{"amount": 200, "price": 1500}]
-#: FIRST, then half of SECOND, then both.
-BEFORE, TORN, AFTER = 10, 25, 8.33333
-AVERAGE = """
-SELECT round(p.price / a.amount, 5)
-FROM (SELECT sum(price) AS price FROM pinned.shop.user_item_price) p,
-     (SELECT sum(amount) AS amount FROM pinned.shop.user_item_amount) a
-"""
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """The first epoch is COMMIT."""
-    shop = make_shop(Settings.embedded(str(tmp_path)))
-    shop.process_all(first := shop.open(1), FIRST)
-    shop.commit(first)
-    yield shop
-    shop.deployment.close()
-
-
-@pytest.fixture
-def uri(shop: Shop) -> Iterator[str]:
-    """What engines are given."""
-    app = create_server(Served("prod", shop.deployment.meta, nobody_gets_in, shop.deployment), None)
-    with Live(app) as live:
-        yield f"{live.url.removesuffix('/v1/deployments')}/iceberg/prod"
 
 
 class InPyiceberg:
@@ -63,11 +33,7 @@ class InPyiceberg:
         self.catalog = RestCatalog("pinned", uri=uri, warehouse=warehouse)
 
     def average(self) -> float:
-        price, amount = (
-            sum(self.catalog.load_table(table).scan().to_arrow().column(column).to_pylist())
-            for table, column in ((PRICE, "price"), (AMOUNT, "amount"))
-        )
-        return round(price / amount, 5)
+        return average_of(self.catalog.load_table)
 
 
 class InDuckDB:
@@ -80,30 +46,30 @@ class InDuckDB:
         )
 
     def average(self) -> Any:
-        (found,) = self.connection.sql(AVERAGE).fetchone() or ()
+        (found,) = self.connection.sql(average_in("pinned")).fetchone() or ()
         return found
 
 
 @pytest.mark.parametrize("engine", [InPyiceberg, InDuckDB])
-def test_plain_sql_reads_whole_barriers(shop: Shop, uri: str, engine: Any) -> None:
-    attached = engine(uri, "shopping@RepeatableRead")
+def test_plain_sql_reads_whole_barriers(shop: Shop, catalog_uri: str, engine: Any) -> None:
+    attached = engine(catalog_uri, "shopping@RepeatableRead")
     assert attached.average() == BEFORE
     second = shop.open(2)
     shop.process(second, "load", SECOND)
     shop.process(second, "price", SECOND)
-    assert engine(uri, "shopping@ReadUncommitted").average() == TORN
-    assert engine(uri, "shopping@ReadCommitted").average() == BEFORE
+    assert engine(catalog_uri, "shopping@ReadUncommitted").average() == TORN
+    assert engine(catalog_uri, "shopping@ReadCommitted").average() == BEFORE
     shop.process(second, "amount", SECOND)
-    staged = engine(uri, "shopping@ReadCommitted")
+    staged = engine(catalog_uri, "shopping@ReadCommitted")
     assert staged.average() == AFTER
     shop.commit(second)
     assert attached.average() == BEFORE, "a catalog stays where it is"
     assert staged.average() == AFTER
-    assert engine(uri, "shopping").average() == AFTER
-    assert engine(uri, "shopping@b1").average() == BEFORE
+    assert engine(catalog_uri, "shopping").average() == AFTER
+    assert engine(catalog_uri, "shopping@b1").average() == BEFORE
 
 
-def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, uri: str) -> None:
+def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, catalog_uri: str) -> None:
     """An item costs as much at each barrier, and as little in no mixture of two."""
 
     def commit() -> None:
@@ -117,7 +83,8 @@ def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, uri: str) -
         committing = threads.submit(commit)
         while not committing.done():
             answers += [
-                InPyiceberg(uri, f"shopping@{level}").average() for level in ("ReadCommitted", "RepeatableRead", "b1")
+                InPyiceberg(catalog_uri, f"shopping@{level}").average()
+                for level in ("ReadCommitted", "RepeatableRead", "b1")
             ]
         committing.result()
     assert len(answers) > 3
@@ -125,10 +92,10 @@ def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, uri: str) -
 
 
 def test_plain_sql_in_spark_reads_whole_barriers(
-    shop: Shop, uri: str, spark_server: SparkServer, tmp_path: Path
+    shop: Shop, catalog_uri: str, spark_server: SparkServer, tmp_path: Path
 ) -> None:
     """A session is at one barrier; a new one asks anew."""
-    with _spark(spark_server, uri, "shopping@RepeatableRead") as attached:
+    with _spark(spark_server, catalog_uri, "shopping@RepeatableRead") as attached:
         assert _average(attached) == BEFORE
         shop.process_all(second := shop.open(2), SECOND)
         shop.commit(second)
@@ -148,7 +115,7 @@ def test_plain_sql_in_spark_reads_whole_barriers(
             ):
                 attached.sql(statement)
         assert sorted(tmp_path.rglob("*")) == files
-    with _spark(spark_server, uri, "shopping") as anew:
+    with _spark(spark_server, catalog_uri, "shopping") as anew:
         assert _average(anew) == AFTER
 
 
@@ -163,7 +130,7 @@ def _spark(server: SparkServer, uri: str, warehouse: str) -> Iterator[SparkSessi
 
 
 def _average(session: SparkSession) -> float:
-    (row,) = session.sql(AVERAGE).collect()
+    (row,) = session.sql(average_in("pinned")).collect()
     return float(row[0])
 
 

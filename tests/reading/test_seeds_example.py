@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session
-from tests.support.shop import AMOUNT, PRICE, SHOPPING, Shop, make_shop
-
-FIRST, SECOND = [{"amount": 100, "price": 1000}], [{"amount": 200, "price": 1500}]
-AVERAGE = """
-SELECT round(p.price / a.amount, 5)
-FROM (SELECT sum(price) AS price FROM lake.shop.user_item_price) p,
-     (SELECT sum(amount) AS amount FROM lake.shop.user_item_amount) a
-"""
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """The first epoch is COMMIT."""
-    shop = make_shop(Settings.embedded(str(tmp_path)))
-    shop.process_all(first := shop.open(1), FIRST)
-    shop.commit(first)
-    yield shop
-    shop.deployment.close()
+from tests.support.seeds import SECOND, average_in, average_of
+from tests.support.shop import SHOPPING, Shop
 
 
 @pytest.fixture
@@ -45,12 +27,8 @@ def averages(sessions: dict[Level, ConsistentSession]) -> list[float]:
     answers = []
     for session in sessions.values():
         with session.duckdb() as connection:
-            (answer,) = connection.sql(AVERAGE).fetchone() or ()
-        price, amount = (
-            sum(session.table(table).scan().to_arrow().column(column).to_pylist())
-            for table, column in ((PRICE, "price"), (AMOUNT, "amount"))
-        )
-        assert round(price / amount, 5) == answer
+            (answer,) = connection.sql(average_in("lake")).fetchone() or ()
+        assert average_of(session.table) == answer
         answers.append(answer)
     return answers
 

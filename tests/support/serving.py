@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -26,7 +27,7 @@ JARS = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".
 def serving(
     command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Run ``command`` until the block ends; enter it once ``url`` answers.
+    """Run ``command`` until the block ends; enter it once ``url`` answers (``tcp://HOST:PORT``: takes connections).
 
     Raises RuntimeError with the end of ``log``, to which the process writes, if it ends or does not answer.
     """
@@ -79,6 +80,10 @@ def _download(url: str, digest: str, target: Path) -> None:
 
 def _answers(url: str) -> bool:
     try:
+        if url.startswith("tcp://"):
+            host, _, port = url.removeprefix("tcp://").rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=10):
+                return True
         with urllib.request.urlopen(url, timeout=10):
             return True
     except urllib.error.HTTPError:
