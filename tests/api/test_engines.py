@@ -29,7 +29,7 @@ from tests.support.ports import free_port
 from tests.support.seeds import AFTER, BEFORE, SECOND, TORN, average_in
 from tests.support.serving import JARS, serving
 from tests.support.shop import Shop
-from tests.support.spark import IVY
+from tests.support.spark import IVY, SparkServer
 from tests.support.waiting import patience, wait_for
 
 SPARK = Path(pyspark.__file__).parent
@@ -59,8 +59,10 @@ def _conf(**options: str) -> list[str]:
 
 
 @pytest.fixture
-def own_spark() -> dict[str, str]:
-    """The environment of Spark's programs."""
+def own_spark(spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of Spark's programs. The server has downloaded their jars: two at once disturb each other."""
+    # A process that has had a session of Spark Connect says so to its children.
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
     return {"SPARK_HOME": str(SPARK), "JAVA_HOME": str(Path(find_java()).resolve().parents[1])}
 
 
