@@ -60,7 +60,7 @@ def _conf(**options: str) -> list[str]:
 
 @pytest.fixture
 def own_spark(spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment of Spark's programs. The server has downloaded their jars: two at once would disturb each other."""
+    """The environment of Spark's programs. The server has downloaded their jars: two at once disturb each other."""
     # A process that has had a session of Spark Connect says so to its children.
     monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
     return {"SPARK_HOME": str(SPARK), "JAVA_HOME": str(Path(find_java()).resolve().parents[1])}
