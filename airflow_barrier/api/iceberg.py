@@ -27,6 +27,7 @@ from airflow_barrier.protocol.errors import (
     NotReadableYetError,
     UnknownBarrierError,
     UnknownRevisionError,
+    UnknownTableError,
 )
 from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.reading.catalog_pins import Pin, Warehouse, pin, resolved
@@ -98,14 +99,14 @@ class _NoSuchError(HTTPException):
         self.kind = kind
 
 
-router = APIRouter(prefix="/iceberg/{deployment}", route_class=_InIcebergsWords, include_in_schema=False)
+router = APIRouter(prefix="/iceberg/{deployment}", route_class=_InIcebergsWords)
 
 
 def create_iceberg(access_of: Callable[..., Access]) -> APIRouter:
     """The routes, below ``/iceberg/DEPLOYMENT``, which is what engines are given as ``uri``. ``access_of`` as for
-    :func:`~airflow_barrier.api.app.create_api`.
+    :func:`~airflow_barrier.api.app.create_api`. They are Iceberg's, and in no OpenAPI of ours.
     """
-    api = APIRouter(dependencies=[Depends(bound(access_of))])
+    api = APIRouter(dependencies=[Depends(bound(access_of))], include_in_schema=False)
     api.include_router(router)
     return api
 
@@ -132,10 +133,14 @@ class Catalog:
 
     def load(self, table: str) -> dict[str, Any]:
         """Return the table as of the barrier, as LoadTable answers it."""
-        if table not in self._tables:
+        try:
+            found = self._resolved([table]) if table in self._tables else None
+        except UnknownTableError:
+            found = None
+        if found is None:
             joined_later = table in self._now and table not in self._resolved(None).tables
             raise _no_table(table, self._first_with(table) if joined_later else _OUTSIDE)
-        snapshot = self._resolved([table]).tables[table].snapshot_id
+        snapshot = found.tables[table].snapshot_id
         # Spark's tables of metadata are not read without a location, though they show what the answer says.
         location, metadata = self._deployment.tables.document_at(table, snapshot)
         metadata["properties"] = {**metadata.get("properties", {}), **_UNWRITABLE}
@@ -166,12 +171,17 @@ def _seen(access: Access, name: str, topology: str) -> Sight:
 
 
 def _tables_at(sight: Sight, found: Pin) -> frozenset[str]:
-    """The tables that the caller sees at the pin's barrier."""
-    if not found.barrier_id:
+    """The tables that the caller sees at the pin's barrier; at read uncommitted at the newest, which has tables that
+    have left since.
+    """
+    at, barriers = found.barrier_id, sight.meta.barriers
+    barrier = barriers.head(sight.name) if at is None else barriers.get(sight.name, at)
+    if barrier is None or not barrier.barrier_id:  # before the first barrier there is no job's work
         return sight.tables
-    barrier = sight.meta.barriers.get(sight.name, found.barrier_id)
     version = barrier.topology_version
-    return frozenset(seen_tables(sight, barrier, sight.versions({version})[version]))
+    there = frozenset(seen_tables(sight, barrier, sight.versions({version})[version]))
+    # maintenance carries what joined with its history since, which no version of it says
+    return there | sight.tables if barrier.is_maintenance else there
 
 
 def _no_table(table: str, found: str) -> _NoSuchError:

@@ -18,6 +18,7 @@ from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     ConfigurationError,
     LeaseLostError,
+    NotReadableYetError,
 )
 from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -175,7 +176,7 @@ def resolved(deployment: Deployment, found: Pin, holder: str, tables: Sequence[s
         return deployment.meta.answers.resolve(found.topology, found.level, tables, hold=Hold(holder, IDLE_SECONDS))
     try:
         answer = _as_computed(deployment, found, tables)
-    except BarrierAbortedError:
+    except (BarrierAbortedError, NotReadableYetError):  # it could be read when the pin was given
         _raise_ended(found, _ROLLED_BACK)
     # Asked after the look: what was staged anew before it is known by now.
     if found.level is Level.READ_COMMITTED and _renew(deployment, found, holder):

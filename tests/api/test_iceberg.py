@@ -183,11 +183,12 @@ def test_what_one_may_not_see_does_not_exist(asking: Asking) -> None:
     assert _error(_asked(asking, f"{whole}/namespaces", reader))[:2] == (410, "CatalogEndedException"), "another's pin"
 
 
-def test_a_table_that_joined_later_is_told_as_that(shop: Shop) -> None:
+@pytest.mark.parametrize("warehouse", ["shop", "shop@ReadUncommitted"])
+def test_a_table_that_joined_later_is_told_as_that(shop: Shop, warehouse: str) -> None:
     world = declared(shop.deployment.meta)
     world.committed(1)
     asking = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
-    prefix = _prefix(asking, "shop")
+    prefix = _prefix(asking, warehouse)
     world.declare([*JOBS["shop"], Job("mean", "shop", outlets=("shop.mean",))], "shop")
 
     def told() -> str:
@@ -197,8 +198,26 @@ def test_a_table_that_joined_later_is_told_as_that(shop: Shop) -> None:
         return message
 
     assert "found that it joined after this barrier, and no barrier has been opened since" in told()
-    world.open(2)
-    assert "found that it joined with barrier 2 of shop" in told()
+    if warehouse == "shop":
+        world.open(2)
+        assert "found that it joined with barrier 2 of shop" in told()
+
+
+@pytest.mark.parametrize("warehouse", ["shop", "shop@ReadUncommitted"])
+def test_a_table_that_left_is_there_at_the_barriers_before(shop: Shop, warehouse: str) -> None:
+    world = declared(shop.deployment.meta)
+    world.committed(1)
+    asking = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
+    prefix = _prefix(asking, warehouse)
+
+    def told() -> list[str]:
+        listed = _asked(asking, f"{prefix}/namespaces/shop/tables").json()["identifiers"]
+        return [each["name"] for each in listed]
+
+    before = told()
+    world.declare([job for job in JOBS["shop"] if job.name != "ratio"], "shop")
+    assert told() == before
+    assert "ratio" in before
 
 
 def test_every_route_asks_who_it_is(asking: Asking) -> None:

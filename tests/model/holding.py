@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_barrier.protocol.errors import LeaseLostError
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_branch, tag_name
+from airflow_barrier.reading.catalog_pins import IDLE_SECONDS, Pin, Warehouse, pin, resolved
 from airflow_barrier.reading.session import FellBack
 from airflow_barrier.tables._metadata import MAIN, refs_of
 from tests.model.contents import Contents
@@ -57,6 +59,45 @@ class Holding(Contents):
                 assert tagged or row.snapshot_id is None, f"{row} can be asked for, and has no tag"
         assert newest or not any(barrier.state == "COMMIT" for barrier in self.chain), "nothing can be read"
         self._check_bases()
+        self._check_catalogs()
+
+    def _check_catalogs(self) -> None:
+        """An engine's catalog that was given what a session reads, and holds it by the same lease, reads that too, or
+        is at its end. Its questions leave the lease as it was.
+        """
+        meta = self.world.meta
+        leases = {lease.lease_id: lease for lease in meta.leases.of(NAME)}
+        for reader in self.readers:
+            given = reader.catalog
+            lease = leases.get(given.lease_id)
+            lost = lease is None or given.barrier_id == 0
+            assert reader.busy or (lease is None) != self.lives(reader), f"{reader}: {lease}"
+            at_risk = given.level is Level.READ_COMMITTED
+            found: Resolution | LeaseLostError
+            try:
+                found = resolved(self.world.deployment, given, f"reader {reader.number}")
+            except LeaseLostError as error:
+                found = error
+            if isinstance(found, LeaseLostError):
+                undone = at_risk and lease is not None and lease.rolled_back
+                assert lost or undone, f"reader {reader.number}: {found}"
+            else:
+                assert lease is not None, f"catalog {given} reads what is held no longer"
+                assert not (at_risk and reader.rolled_back), f"catalog {given} reads what was rolled back"
+                self._check_read(given, reader.catalog_read, found)
+            if lease is not None:
+                left = lease.expires_at - time_of(self.world.bench.ticks.clock)
+                meta.leases.renew(lease.lease_id, left.total_seconds())
+
+    def _check_read(self, given: Pin, first: Answer, found: Resolution) -> None:
+        """It reads what it read first; at read uncommitted what is newest."""
+        now = _answer(found)
+        if found.lease is not None:
+            self.world.meta.leases.release(found.lease.lease_id)
+            first = self.answers[given.level][-1][0]
+        if given.barrier_id == 0:  # before the first barrier tables come and go
+            now, first = ({table: each[table] for table in now.keys() & first.keys()} for each in (now, first))
+        assert now == first, f"catalog {given} reads something else"
 
     def is_tagged(self, table: str, barrier_id: int, number: int) -> bool:
         """Whether it has the barrier's tag of a revision; one that had left by the revision's head has an older tag."""
@@ -114,6 +155,12 @@ class Holding(Contents):
         else:
             rows = self.progress[reader.at].values()
             assert found == {row.table: (reader.at, row.snapshot_id) for row in rows}, "another barrier"
+        given = pin(self.world.deployment, Warehouse(NAME, reader.level, reader.at), "catalog")
+        catalog = resolved(self.world.deployment, given, "catalog")
+        assert _answer(catalog) == found, f"catalog {given} reads what session {reader.number} does not"
+        for lease in (given.lease_id, *([] if catalog.lease is None else [catalog.lease.lease_id])):
+            self.world.meta.leases.release(lease)
+        self._connect(reader)
         reader.stood = self._stands(reader.answer)
         self.readers.append(reader)
 
@@ -123,6 +170,7 @@ class Holding(Contents):
         told = reader.session.fell_back
         if reader.at is not None:
             assert after is before
+            self._connect(reader)
             return None
         possible = [stood for found, stood in self.answers[reader.level][done.since :] if found == _answer(after)]
         assert possible, f"reader {reader.number} got {after}, which nobody could get"
@@ -146,7 +194,15 @@ class Holding(Contents):
             assert (after.barrier_id or 0) >= (before.barrier_id or 0), "repeatable read went back"
         reader.stood, reader.unsure = possible[-1], any(each != possible[-1] for each in possible)
         reader.rolled_back = self._stands(after) != reader.stood
+        self._connect(reader)
         return told
+
+    def _connect(self, reader: Reader) -> None:
+        """Give an engine's catalog what the session reads now."""
+        answer = reader.answer
+        lease = reader.lease.lease_id
+        reader.catalog = Pin(NAME, reader.level, answer.barrier_id, answer.revision, IDLE_SECONDS, lease)
+        reader.catalog_read = _answer(answer)
 
     def _stands(self, answer: Resolution) -> Standing:
         """What is stored by now of the tables of an answer, at their barriers."""

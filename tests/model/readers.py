@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.reading.catalog_pins import Pin
 from airflow_barrier.reading.session import ConsistentSession, Question
 from tests.model.tasks import Task
 from tests.model.topology import NAME
@@ -37,6 +39,9 @@ class Reader:
     busy: bool = False
     #: its process died, or hangs
     dead: bool = False
+    #: what an engine's catalog was given along with the answer, and read by it first: table -> barrier and snapshot
+    catalog: Pin | None = None
+    catalog_read: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
     @property
     def answer(self) -> Resolution:

@@ -115,15 +115,20 @@ def test_at_read_committed_it_ends_with_what_it_read(deployment: Deployment, wor
         found = _pin(deployment, "shopping@ReadCommitted")
         assert _snapshots(deployment, found) == world.snapshots(number)
         if lose == "staged anew":
-            world.process(number, "amount", "g2")
+            world.start(number, "amount", "g2")
+            _has_ended(deployment, found)
             world.process_all(number, "g3")
             world.commit(number)
         else:
             world.abort(number)
-        with pytest.raises(LeaseLostError, match="found that it was staged anew or aborted; connect again"):
-            resolved(deployment, found, READER)
+        _has_ended(deployment, found)
     found = _pin(deployment, "shopping@ReadCommitted")
     assert found.barrier_id == 2
+
+
+def _has_ended(deployment: Deployment, found: Pin) -> None:
+    with pytest.raises(LeaseLostError, match="found that it was staged anew or aborted; connect again"):
+        resolved(deployment, found, READER)
 
 
 def test_what_is_committed_meanwhile_is_what_was_staged(deployment: Deployment, world: World) -> None:
