@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_barrier.api.iceberg import Catalog
 from airflow_barrier.protocol.errors import LeaseLostError
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_branch, tag_name
 from airflow_barrier.reading.catalog_pins import IDLE_SECONDS, Pin, Warehouse, pin, resolved
 from airflow_barrier.reading.session import FellBack
 from airflow_barrier.tables._metadata import MAIN, refs_of
+from tests.api.asking import Rights, User
 from tests.model.contents import Contents
 from tests.model.memory import ENDED, STAGED, End
 from tests.model.readers import Reader, Refreshed, Standing
@@ -155,9 +157,12 @@ class Holding(Contents):
         else:
             rows = self.progress[reader.at].values()
             assert found == {row.table: (reader.at, row.snapshot_id) for row in rows}, "another barrier"
-        given = pin(self.world.deployment, Warehouse(NAME, reader.level, reader.at), "catalog")
-        catalog = resolved(self.world.deployment, given, "catalog")
+        access = User(Rights({"model": self.world.meta}, lambda _: self.world.deployment), "admin")
+        holder = f"Iceberg catalog of {access.actor}"
+        given = pin(self.world.deployment, Warehouse(NAME, reader.level, reader.at), holder)
+        catalog = resolved(self.world.deployment, given, holder)
         assert _answer(catalog) == found, f"catalog {given} reads what session {reader.number} does not"
+        _check_shown(Catalog(access, "model", given), catalog)
         for lease in (given.lease_id, *([] if catalog.lease is None else [catalog.lease.lease_id])):
             self.world.meta.leases.release(lease)
         self._connect(reader)
@@ -237,3 +242,11 @@ class Holding(Contents):
 
 def _answer(resolution: Resolution) -> Answer:
     return {table.table: (table.barrier_id, table.snapshot_id) for table in resolution.tables.values()}
+
+
+def _check_shown(catalog: Catalog, found: Resolution) -> None:
+    """An engine is shown these tables, each with its snapshot."""
+    if any(table.barrier_id for table in found.tables.values()):  # else tables come and go
+        assert catalog.tables == sorted(found.tables)
+    for table in catalog.tables:
+        assert catalog.load(table)["metadata"].get("current-snapshot-id") == found.snapshots[table], table
