@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql import SparkSession
 
 from airflow_barrier.api.iceberg import ENDPOINTS, router
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading.duckdb_views import load_extension
 from airflow_barrier.spark.connect import connect_session, stop_session
@@ -24,7 +28,7 @@ from tests.api.asking import Asking
 from tests.api.scene import JOBS, SECRET, declared, everything
 from tests.support.cases import cases
 from tests.support.seeds import AFTER, BEFORE, SECOND, TORN, average_in, average_of
-from tests.support.shop import Shop
+from tests.support.shop import AMOUNT, Shop
 from tests.support.spark import SparkServer
 
 
@@ -34,6 +38,9 @@ class InPyiceberg:
 
     def average(self) -> float:
         return average_of(self.catalog.load_table)
+
+    def amount(self) -> int:
+        return sum(self.catalog.load_table(AMOUNT).scan().to_arrow().column("amount").to_pylist())
 
 
 class InDuckDB:
@@ -46,7 +53,13 @@ class InDuckDB:
         )
 
     def average(self) -> Any:
-        (found,) = self.connection.sql(average_in("pinned")).fetchone() or ()
+        return self._one(average_in("pinned"))
+
+    def amount(self) -> int:
+        return int(self._one(f"SELECT sum(amount) FROM pinned.{AMOUNT}"))
+
+    def _one(self, query: str) -> Any:
+        (found,) = self.connection.sql(query).fetchone() or ()
         return found
 
 
@@ -70,25 +83,48 @@ def test_plain_sql_reads_whole_barriers(shop: Shop, catalog_uri: str, engine: An
 
 
 def test_each_answer_is_of_one_barrier_while_others_come(shop: Shop, catalog_uri: str) -> None:
-    """An item costs as much at each barrier, and as little in no mixture of two."""
+    """An item costs as much at each barrier and in each revision, and in no mixture of two. What connected before all
+    of that stays where it is.
+    """
 
-    def commit() -> None:
-        for day in range(2, 8):
-            amount = 10**day
-            shop.process_all(barrier := shop.open(day), [{"amount": amount, "price": 10 * amount}])
+    def rows(amount: int) -> list[dict[str, int]]:
+        return [{"amount": amount, "price": BEFORE * amount}]
+
+    def come() -> None:
+        for day in range(2, 6):
+            shop.process_all(barrier := shop.open(day), rows(10**day))
             shop.commit(barrier)
+            _revise(shop, barrier.barrier_id, rows(3 * 10**day))
 
     answers = []
+    engines = (InPyiceberg, InDuckDB)
+    held = [engine(catalog_uri, "shopping") for engine in engines]
     with ThreadPoolExecutor(1) as threads:
-        committing = threads.submit(commit)
-        while not committing.done():
+        coming = threads.submit(come)
+        for number in count():
+            engine = engines[number % len(engines)]
             answers += [
-                InPyiceberg(catalog_uri, f"shopping@{level}").average()
+                engine(catalog_uri, f"shopping@{level}").average()
                 for level in ("ReadCommitted", "RepeatableRead", "b1")
             ]
-        committing.result()
+            assert [each.amount() for each in held] == [100, 100]
+            if coming.done():
+                break
+        coming.result()
     assert len(answers) > 3
     assert set(answers) == {BEFORE}
+    assert InPyiceberg(catalog_uri, "shopping").amount() == 100 + 3 * sum(10**day for day in range(2, 6))
+
+
+def _revise(shop: Shop, barrier_id: int, rows: list[dict[str, int]]) -> None:
+    """A barrier is computed again, of other input."""
+    wanted = Wanted("shopping", barrier_id, changed=("load",))
+    revision = begin_revision(shop.deployment, plan_revision(shop.deployment, wanted), reason="a test", actor="test")
+    for barrier in shop.deployment.meta.revisions.barriers("shopping", revision.revision):
+        for job in ("load", "amount", "price"):
+            shop.process(barrier, job, rows, f"r{revision.revision}")
+    swapped = publish_revision(shop.deployment, "shopping", revision.revision, actor="test")
+    assert isinstance(swapped, Swapped), swapped
 
 
 def test_plain_sql_in_spark_reads_whole_barriers(
@@ -203,21 +239,20 @@ def test_a_table_that_joined_later_is_told_as_that(shop: Shop, warehouse: str) -
         assert "found that it joined with barrier 2 of shop" in told()
 
 
-@pytest.mark.parametrize("warehouse", ["shop", "shop@ReadUncommitted"])
-def test_a_table_that_left_is_there_at_the_barriers_before(shop: Shop, warehouse: str) -> None:
+def test_at_read_uncommitted_what_left_is_read_up_to_the_next_barrier(shop: Shop) -> None:
     world = declared(shop.deployment.meta)
     world.committed(1)
+    world.declare(JOBS["shop"][:1], "shop")
     asking = Asking({"prod": shop.deployment.meta}, lambda _: shop.deployment)
-    prefix = _prefix(asking, warehouse)
 
-    def told() -> list[str]:
-        listed = _asked(asking, f"{prefix}/namespaces/shop/tables").json()["identifiers"]
-        return [each["name"] for each in listed]
+    def listed(warehouse: str) -> list[str]:
+        found = _asked(asking, f"{_prefix(asking, warehouse)}/namespaces/shop/tables").json()["identifiers"]
+        return [table["name"] for table in found]
 
-    before = told()
-    world.declare([job for job in JOBS["shop"] if job.name != "ratio"], "shop")
-    assert told() == before
-    assert "ratio" in before
+    for warehouse in ("shop@ReadUncommitted", "shop@ReadCommitted"):
+        assert listed(warehouse) == ["orders", "ratio", "rest"]
+    world.open(2)
+    assert listed("shop@ReadUncommitted") == ["orders"]
 
 
 def test_every_route_asks_who_it_is(asking: Asking) -> None:
