@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import quantiles
@@ -26,6 +23,7 @@ from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.lake import make_tables, stage
+from benchmarks.overview import served
 from benchmarks.report import Measured
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
 from tests.support.runs import run_of
@@ -34,7 +32,7 @@ from tests.support.runs import run_of
 _SIZES = {10: 20, 1_000: 2}
 _QUESTIONS = 300
 _CATALOGS, _THEIR_TABLES, _CLIENTS = 200, 20, 8
-_SERVE = ("serve", "--iceberg", "--port", "0", "--conn-id", "barrier_bench")
+_CONN_ID = "barrier_bench"
 _FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
 
 
@@ -55,11 +53,11 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         ):
             for size, barriers in sizes.items():
                 _make(settings, size, barriers)
-            with _served(settings, password) as (client, process):
+            with _served(settings, password) as (client, pid):
                 for size in sizes:
                     found = _asked(client, size, questions)
                     rows += [[f"{what}, {size:,} tables", kind, *numbers] for what, numbers in found]
-                many.append([kind, *_at_once(client, process, max(sizes), catalogs, their_tables)])
+                many.append([kind, *_at_once(client, psutil.Process(pid), max(sizes), catalogs, their_tables)])
     return [
         Measured(
             "Engines ask for tables at a barrier",
@@ -109,24 +107,14 @@ def _make(settings: Settings, size: int, barriers: int) -> None:
     deployment.close()
 
 
-@contextmanager
-def _served(settings: Settings, password: str | None) -> Iterator[tuple[httpx.Client, psutil.Process]]:
+def _served(settings: Settings, password: str | None) -> AbstractContextManager[tuple[httpx.Client, int]]:
     extra = {"metaservice_url": settings.metaservice_url, "warehouse": settings.warehouse}
     connection = {"conn_type": "barrier", "extra": extra, "password": password}
-    with subprocess.Popen(
-        [str(Path(sys.executable).parent / "airflow-barrier"), *_SERVE],
-        env={**os.environ, "AIRFLOW_CONN_BARRIER_BENCH": json.dumps(connection)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        try:
-            base = server.stdout.readline().partition(" at ")[2].partition("/v1 ")[0]
-            with httpx.Client(base_url=f"{base}/iceberg/barrier_bench/v1", timeout=60) as client:
-                yield client, psutil.Process(server.pid)
-        finally:
-            server.terminate()
+    return served(
+        *("--iceberg", "--conn-id", _CONN_ID),
+        below=f"iceberg/{_CONN_ID}/v1",
+        environment={f"AIRFLOW_CONN_{_CONN_ID.upper()}": json.dumps(connection)},
+    )
 
 
 def _asked(client: httpx.Client, size: int, questions: int) -> Iterator[tuple[str, list[str]]]:

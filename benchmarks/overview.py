@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -65,7 +65,9 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
                 if kind == "PostgreSQL":  # as autovacuum does, which the tests' server does without
                     server.run("VACUUM ANALYZE", database=url)
                 changed = {_since(count): count for count in (some, topologies)}
-                with _served(url) as client:
+                arguments = ("--metaservice-url", without_password(url))
+                base = "v1/deployments/metaservice"
+                with served(*arguments, below=base, environment={PASSWORD_VARIABLE: PASSWORD}) as (client, _):
                     rows += [
                         [what, kind, *_asked(client, path, questions, partial(_change, meta, changed.get(what, 0)))]
                         for what, path in routes.items()
@@ -104,11 +106,11 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
 
 
 @contextmanager
-def _served(url: str) -> Iterator[httpx.Client]:
-    command = [str(Path(sys.executable).parent / "airflow-barrier"), "serve", "--port", "0", "--metaservice-url"]
+def served(*arguments: str, below: str, environment: Mapping[str, str]) -> Iterator[tuple[httpx.Client, int]]:
+    """A client of `airflow-barrier serve` for what is ``below`` its address, and the server's process."""
     with subprocess.Popen(
-        [*command, without_password(url)],
-        env={**os.environ, PASSWORD_VARIABLE: PASSWORD},
+        [str(Path(sys.executable).parent / "airflow-barrier"), "serve", "--port", "0", *arguments],
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -116,8 +118,8 @@ def _served(url: str) -> Iterator[httpx.Client]:
         assert server.stdout is not None
         try:
             base = server.stdout.readline().partition(" at ")[2].partition("/v1 ")[0]
-            with httpx.Client(base_url=f"{base}/v1/deployments/metaservice", timeout=60) as client:
-                yield client
+            with httpx.Client(base_url=f"{base}/{below}", timeout=60) as client:
+                yield client, server.pid
         finally:
             server.terminate()
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONN_ID = "barrier_default"
 PASSWORD_VARIABLE = "AIRFLOW_BARRIER_PASSWORD"
+#: Of whoever asks a server that wants one.
+TOKEN_VARIABLE = "AIRFLOW_BARRIER_TOKEN"
 
 #: What the API calls a deployment if just a database was named.
 UNNAMED = "metaservice"

@@ -21,9 +21,10 @@ import duckdb
 import pyspark
 import pytest
 
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.spark_conf import reader_conf
 from airflow_barrier.project.java import find_java
 from airflow_barrier.project.local import QUICK_JAVA
-from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
 from demo.jars import downloading
 from tests.support.ports import free_port
 from tests.support.seeds import AFTER, BEFORE, SECOND, TORN, average_in
@@ -37,7 +38,9 @@ THRIFT_SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
 
 def _conf(**options: str) -> list[str]:
-    """Options of Spark's command line for catalogs of these names, each with its warehouse, and for a quick start."""
+    """Options of Spark's command line for catalogs of these names, each with its warehouse, as `spark-conf --reader`
+    says them; and for a quick start.
+    """
     uri = options.pop("uri")
     conf = {
         "spark.jars.ivy": str(IVY),
@@ -48,14 +51,8 @@ def _conf(**options: str) -> list[str]:
         "spark.sql.shuffle.partitions": "1",
     }
     for name, warehouse in options.items():
-        catalog = f"spark.sql.catalog.{name}"
-        conf |= {
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "rest",
-            f"{catalog}.uri": uri,
-            f"{catalog}.warehouse": warehouse,
-        }
-    return ["--packages", ICEBERG_RUNTIME, *(f"--conf={name}={value}" for name, value in conf.items())]
+        conf |= reader_conf(Settings.embedded("/not asked", spark_catalog=name), uri, warehouse).conf
+    return [f"--conf={name}={value}" for name, value in conf.items()]
 
 
 @pytest.fixture
@@ -262,8 +259,8 @@ sources:
 def dbt() -> Path:
     """The program, in an environment of its own: it needs other versions than Airflow. Installed once a machine."""
     versions = [f"{each}=={version(each)}" for each in ("duckdb", *(f"duckdb-extension-{name}" for name in EXTENSIONS))]
-    wanted = "\n".join([sys.base_prefix, *DBT, *versions])
     folder, said = IVY / "dbt", IVY / "dbt" / "installed"
+    wanted = "\n".join([sys.base_prefix, str(folder), *DBT, *versions])  # its programs name the folder
     with downloading(JARS) as patiently:
         if not said.exists() or said.read_text() != wanted:
             EnvBuilder(clear=True, with_pip=True).create(folder)

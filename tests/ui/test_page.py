@@ -29,7 +29,7 @@ from airflow_barrier.protocol.errors import BarrierBlockedError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import StagedTable
-from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.revisions import Revision, RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.reading.duckdb_views import load_extension
 from airflow_barrier.spark.spec import ClosingRecord
@@ -131,8 +131,8 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
     its_time_is_somebodys(page)
-    page.get_by_role("combobox", name="Engine").select_option("your own catalog, by tag")
-    expect(page.get_by_label("Trino SQL for your own catalog, by tag", exact=True)).to_contain_text(
+    page.get_by_role("combobox", name="Engine").select_option(BY_TAG)
+    expect(page.get_by_label(f"Trino SQL for {BY_TAG}", exact=True)).to_contain_text(
         "FOR VERSION AS OF 'barrier_paged_b2_r0'"
     )
     expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
@@ -195,22 +195,7 @@ def the_graph_leads_to_who_took_the_time(page: Page, ui: Path) -> None:
 def what_was_computed_again(page: Page, ui: Path, counting: Counting) -> None:
     tab(page, "Revisions").click()
     expect(page.get_by_text("Nothing was computed again yet: airflow-barrier revise")).to_be_visible()
-    meta = counting.deployment.meta
-    meta.revisions.begin(
-        NewRevision(
-            topology="paged",
-            mode=RevisionMode.INCREMENTAL,
-            first_barrier=2,
-            predecessor=1,
-            window_end=2,
-            tables=["paged.totals"],
-            jobs=["sum"],
-            changed=["sum"],
-            topology_version=meta.topologies.version("paged"),
-            reason="the sums were wrong",
-            actor="ada",
-        )
-    )
+    revised(counting, barrier=2, predecessor=1, reason="the sums were wrong")
     # the stream says so, and the list is asked for anew
     row = page.get_by_role("row").filter(has_text="the sums were wrong")
     expect(row).to_contain_text("STAGING")
@@ -337,24 +322,30 @@ def engines_connect_as_the_page_says(page: Page, ui: Path, counting: Counting) -
 def computed_again(counting: Counting) -> None:
     """The newest barrier, by a revision that readers have."""
     deployment = counting.deployment
-    revision = deployment.meta.revisions.begin(
-        NewRevision(
-            topology="paged",
-            mode=RevisionMode.INCREMENTAL,
-            first_barrier=4,
-            predecessor=2,
-            window_end=4,
-            tables=["paged.totals"],
-            jobs=["sum"],
-            changed=["sum"],
-            topology_version=deployment.meta.topologies.version("paged"),
-            reason="a thousand was missing",
-            actor="ada",
-        )
-    )
+    revision = revised(counting, barrier=4, predecessor=2, reason="a thousand was missing")
     (barrier,) = deployment.meta.revisions.barriers("paged", revision.revision)
     staged(counting, begun(counting, barrier, "sum"), "paged.totals", 1_000)
     assert isinstance(publish_revision(deployment, "paged", revision.revision, actor="test"), Swapped)
+
+
+def revised(counting: Counting, barrier: int, predecessor: int, reason: str) -> Revision:
+    """A revision of one barrier is under way, of `sum`."""
+    meta = counting.deployment.meta
+    return meta.revisions.begin(
+        NewRevision(
+            topology="paged",
+            mode=RevisionMode.INCREMENTAL,
+            first_barrier=barrier,
+            predecessor=predecessor,
+            window_end=barrier,
+            tables=["paged.totals"],
+            jobs=["sum"],
+            changed=["sum"],
+            topology_version=meta.topologies.version("paged"),
+            reason=reason,
+            actor="ada",
+        )
+    )
 
 
 def all_engines_are_told(page: Page, airflow: AirflowUnderTest, warehouse: str) -> None:

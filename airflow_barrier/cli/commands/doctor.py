@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.connection import connection_option
+from airflow_barrier.cli.connection import TOKEN_VARIABLE, connection_option
 from airflow_barrier.cli.frame import DONE, REFUSED, Command
 from airflow_barrier.cli.screen import answer, line, make_console
 
@@ -40,8 +40,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reader-uri",
         metavar="URI",
-        help="the address that engines enter as a catalog, as `serve --iceberg` prints it; with a token, in the "
-        "environment variable AIRFLOW_BARRIER_TOKEN",
+        help="the address that engines enter as a catalog, as `serve --iceberg` prints it; a token for it is taken "
+        f"from the environment variable {TOKEN_VARIABLE}",
     )
 
 
