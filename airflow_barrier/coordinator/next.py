@@ -312,7 +312,9 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
     try:
         return _answer(deployment, barrier, run, task, _begin(deployment, barrier, run, task))
     except AlreadyCommittedError as error:
-        return Nothing(f"{error}: {nothing_to_do(run, barrier)}", barrier)
+        alone = task.member and run.ref.kind == "backfill"  # to whoever asked for it that is no success
+        level = logging.WARNING if alone else logging.INFO
+        return Nothing(f"{error}: {nothing_to_do(run, barrier, member=task.member)}", barrier, level)
     except RevisionEndedError as error:
         return Nothing(str(error), barrier)
     except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
@@ -425,13 +427,13 @@ def _answer(
     return Wait(conditions, f"{step.attempt} waits for {step.reason}", attempt_ids=waiting)
 
 
-def nothing_to_do(run: Run, barrier: Barrier) -> str:
-    """Return the message of a committed barrier's tasks if cleared, or backfilled without a revision's token."""
-    again = "a backfill without a revision" if run.ref.kind == "backfill" else "clearing"
+def nothing_to_do(run: Run, barrier: Barrier, *, member: bool = False) -> str:
+    """Return the message of a committed barrier's tasks if cleared, or run by a backfill that no revision answers."""
+    again = "a backfill of a member's DAG alone" if member and run.ref.kind == "backfill" else "clearing"
     return (
         f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
-        f"from them, plan a revision: airflow-barrier revision plan {barrier.topology} --from "
-        f"{barrier.barrier_id}; it says what would be done, and by which command"
+        f"from them, backfill that day of DAG {barrier.run.dag_id}, or plan a revision: airflow-barrier revision plan "
+        f"{barrier.topology} --from {barrier.barrier_id}; it says what would be done, and by which command"
     )
 
 

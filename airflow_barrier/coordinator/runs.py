@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Protocol
 
 from airflow_barrier.protocol.records import RunRef
@@ -16,12 +16,45 @@ AT_REST = ENDED | {"queued"}
 
 
 @dataclass(frozen=True)
+class ActiveBackfill:
+    """A backfill in Airflow that has not ended. A DAG has one at a time.
+
+    ``first`` and ``last``: the logical dates (UTC) that ``author`` named, both included. ``jobs``, ``recut`` and
+    ``full``: what was wrong, as :class:`~airflow_barrier.coordinator.revisions.plan.Wanted` has it.
+    """
+
+    dag_id: str
+    number: int
+    created_at: datetime
+    first: datetime
+    last: datetime
+    author: str | None = None
+    jobs: tuple[str, ...] = ()
+    recut: tuple[str, ...] = ()
+    full: bool = False
+
+    def __str__(self) -> str:
+        return f"backfill {self.number} of DAG {self.dag_id}"
+
+    @property
+    def actor(self) -> str:
+        """The actor that begins the revision of this backfill, and of no other one: numbers begin anew with a database.
+
+        >>> day = datetime(2017, 1, 5, tzinfo=timezone.utc)
+        >>> ActiveBackfill("shopping", 12, day, day, day, "ann").actor
+        'backfill 12 of DAG shopping of 2017-01-05 00:00:00 UTC'
+        """
+        return f"{self} of {self.created_at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True)
 class Run:
     """A run of a DAG, as one of its tasks asks for it.
 
     ``timestamp`` (UTC) is the one that its barrier has, ``timestamp_from`` where it came from. ``barrier_id``: the
     barrier that the run's partition names (None: it has none). ``token``: the number of a revision that whoever
-    started the run gave it (0: none). ``clear_number``: how often the run was cleared.
+    started the run gave it (0: none). ``clear_number``: how often the run was cleared. ``backfill``: the one that the
+    run is in, while that is active.
     """
 
     ref: RunRef
@@ -30,6 +63,7 @@ class Run:
     barrier_id: int | None = None
     token: int = 0
     clear_number: int = 0
+    backfill: ActiveBackfill | None = None
 
     @property
     def at(self) -> datetime | int:

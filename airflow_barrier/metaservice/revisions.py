@@ -102,6 +102,13 @@ class Revisions(Group):
         return under_way(connection, topology)
 
     @reads
+    def begun_by(self, connection: Connection, topology: str, actor: str) -> Revision | None:
+        """The newest one that ``actor`` began; None: none."""
+        mine = select(func.max(_TABLE.c.revision)).where(_TABLE.c.topology == topology, _TABLE.c.actor == actor)
+        number = connection.execute(mine).scalar_one()
+        return None if number is None else load_revision(connection, topology, number)
+
+    @reads
     def newest(self, connection: Connection, topology: str, limit: int, before: int | None = None) -> list[Revision]:
         """The newest ``limit``, the newest first; ``before``: of those with lower numbers."""
         below = [] if before is None else [_TABLE.c.revision < before]

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseOperator, TaskInstanceState, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._at import several
+from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
@@ -128,6 +130,9 @@ class CommitBarrierOperator(Listened, BaseOperator):
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             run = run_of_task(context)
+            refused = None if run.backfill is None else context["ti"].xcom_pull(self._start_task_id, key=REFUSED)
+            if refused is not None:
+                raise AirflowFailException(refused)
             outcome = next_commit(
                 deployment,
                 run,

@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._at import several
+from airflow_barrier.operators._backfill import form_fields
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
@@ -18,6 +19,7 @@ from airflow_barrier.operators.job import as_job, bind, check_batch, check_sql, 
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.revisions import OnBackfill
 from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.table import Table
 from airflow_barrier.protocol.topology import Fragment, Job, Topology, check_names
@@ -50,6 +52,9 @@ class BarrierGroup(TaskGroup):
     :param on_failure: when a job has failed for good, or Airflow has skipped it: ``block`` (the barrier waits for a
         person or a clear, and the run fails) or ``abort`` (it is given up, with every later uncommitted one).
     :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up.
+    :param backfill: the answer to a backfill, in Airflow, of days that are committed. ``own``: a revision corrects
+        them, if jobs of this DAG alone are computed again; else the start task logs what would be, and skips the run.
+        ``revise``: a revision, also of other DAGs' jobs, whose runs are woken. ``explain``: nothing is ever changed.
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
         started by such events belongs to the barrier that its partition names.
@@ -67,6 +72,7 @@ class BarrierGroup(TaskGroup):
         member: bool = False,
         on_failure: str = "block",
         open_manual_runs: bool = False,
+        backfill: str = OnBackfill.OWN.value,
         announce_processed: bool = False,
         freshness: timedelta | None = None,
         wait_timeout: timedelta = WAIT_TIMEOUT,
@@ -74,10 +80,12 @@ class BarrierGroup(TaskGroup):
     ) -> None:
         if on_failure not in ("block", "abort"):
             raise ConfigurationError(f"on_failure: expected 'block' or 'abort', found {on_failure!r}")
-        if member and (on_failure, open_manual_runs) != ("block", False):
+        if backfill not in [each.value for each in OnBackfill]:
+            raise ConfigurationError(f"backfill: expected 'own', 'revise' or 'explain', found {backfill!r}")
+        if member and (on_failure, open_manual_runs, backfill) != ("block", False, OnBackfill.OWN):
             raise ConfigurationError(
-                f"topology {topology}: on_failure and open_manual_runs belong to the DAG that opens and commits, not "
-                "to a member"
+                f"topology {topology}: on_failure, open_manual_runs and backfill belong to the DAG that opens and "
+                "commits, not to a member"
             )
         _check_freshness(topology, freshness)
         super().__init__(group_id=topology, **group_options)
@@ -86,6 +94,7 @@ class BarrierGroup(TaskGroup):
         self.member = member
         self.on_failure = on_failure
         self.open_manual_runs = open_manual_runs
+        self.backfill = backfill
         self.announce_processed = announce_processed
         self.freshness = freshness
         self.wait_timeout = wait_timeout
@@ -228,6 +237,7 @@ class BarrierGroup(TaskGroup):
                 jobs=(),
                 barrier_conn_id=self.barrier_conn_id,
                 open_manual_runs=self.open_manual_runs,
+                backfill=self.backfill,
                 wait_timeout=self.wait_timeout,
                 **own,
             )
@@ -285,6 +295,8 @@ class BarrierGroup(TaskGroup):
         last: list[BaseOperator],
     ) -> None:
         start.jobs, start.tables = jobs, self.fragment.tables
+        if self.backfill != OnBackfill.EXPLAIN:
+            self.dag.params.update(form_fields(jobs))
         start.commit_task_id = commit.task_id
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])

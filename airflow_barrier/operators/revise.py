@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revisions.plan import RevisionPlan
 
 
 class ReviseOperator(BaseOperator):
@@ -145,6 +144,7 @@ class ReviseOperator(BaseOperator):
     def _begin(self, deployment: Deployment, context: Context) -> Revision:
         from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
         from airflow_barrier.coordinator.revisions.plan import Wanted
+        from airflow_barrier.coordinator.revisions.telling import notes_of, plan_lines
         from airflow_barrier.coordinator.revisions.window import days_or_barrier
 
         wanted = Wanted(
@@ -160,29 +160,11 @@ class ReviseOperator(BaseOperator):
             accept_pause=true_or_false("accept_pause", self.accept_pause),
         )
         plan = plan_revision(deployment, wanted)
-        self._explain(plan)
-        return begin_revision(deployment, plan, reason=self.reason, actor=task_key(context))
-
-    def _explain(self, plan: RevisionPlan) -> None:
-        self.log.info(
-            "Computing barriers %s to %s again: %s; tables that stay: %s",
-            plan.barriers[0].barrier_id,
-            plan.barriers[-1].barrier_id,
-            ", ".join(f"{each.table} (job {each.job}, DAG {each.owner})" for each in plan.tables),
-            ", ".join(plan.untouched) or "none",
-        )
-        for given in plan.inputs:
-            self.log.info("job %s, barriers %s: %s, %s", given.job, given.barriers, given.kind, given.detail)
-        for anew in plan.recuts:
-            self.log.info(
-                "source %s is cut anew at barrier %s: %s leave, %s join",
-                anew.cut.source,
-                anew.barrier_id,
-                ", ".join(anew.leaving) or "none",
-                ", ".join(anew.joining) or "none",
-            )
-        for note in plan.notes:
+        for line in plan_lines(plan):
+            self.log.info("%s", line)
+        for note in notes_of(plan):
             self.log.warning("%s", note)
+        return begin_revision(deployment, plan, reason=self.reason, actor=task_key(context))
 
     def _show(self, context: Context, revision: Revision) -> None:
         show_page(context, self.barrier_conn_id, self.topology, revision_page(revision.revision))

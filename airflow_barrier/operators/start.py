@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
@@ -23,11 +25,13 @@ from airflow_barrier.operators._task import (
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import SCHEDULED_RUNS
+from airflow_barrier.protocol.revisions import OnBackfill, Revision
 from airflow_barrier.protocol.topology import Fragment, Job
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_barrier.coordinator.revisions.answering import Unchanged
     from airflow_barrier.protocol.credentials import Credentials
     from airflow_barrier.protocol.deliveries import SinkDeclaration
     from airflow_barrier.protocol.table import Table
@@ -59,9 +63,10 @@ class StartBarrierOperator(BaseOperator):
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
     :param tables: those of the jobs' outlets that are declared with their columns, likewise.
     :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
+    :param backfill: the answer to a backfill of days that are committed, as the group has it.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
-    Returns (XCom) the barrier's id.
+    Returns (XCom) the barrier's id; None: a backfill was refused, and the run fails by its commit task.
 
     >>> StartBarrierOperator(task_id="start", topology="shopping", jobs=[]).depends_on_past
     True
@@ -79,6 +84,7 @@ class StartBarrierOperator(BaseOperator):
         tables: Sequence[Table] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
+        backfill: str = OnBackfill.OWN.value,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -89,10 +95,11 @@ class StartBarrierOperator(BaseOperator):
         self.tables = tuple(tables)
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
+        self.backfill = backfill
         self.wait_timeout = wait_timeout
         self.commit_task_id: str | None = None
 
-    def execute(self, context: Context) -> int:
+    def execute(self, context: Context) -> int | None:
         timestamp, _ = run_timestamp(context)
         if run_type(context) not in SCHEDULED_RUNS and self.dag.catchup and not self.open_manual_runs:
             raise AirflowFailException(
@@ -114,14 +121,22 @@ class StartBarrierOperator(BaseOperator):
             )
             raise
 
-    def resume(self, context: Context, event: dict[str, Any]) -> int:
+    def resume(self, context: Context, event: dict[str, Any]) -> int | None:
         """Called when a barrier may be opened again."""
         check_event(event)
         return self.execute(context)
 
-    def _open(self, context: Context) -> int:
+    def _change_nothing(self, unchanged: Unchanged, context: Context) -> None:
+        """Skip the run; or have it fail, by its commit task: a start task that fails would hold up all later runs."""
+        if not unchanged.refused:
+            skip(self, unchanged.reason)
+        self.log.error("%s", unchanged.reason)
+        context["ti"].xcom_push(REFUSED, value=unchanged.reason)
+
+    def _open(self, context: Context) -> int | None:
         from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
         from airflow_barrier.coordinator.next import Skip, next_opening
+        from airflow_barrier.coordinator.revisions.answering import Unchanged, answer_backfill
         from airflow_barrier.coordinator.waiting import Wait
         from airflow_barrier.operators._commit import check_gates
         from airflow_barrier.operators._waking import AirflowScheduler
@@ -132,6 +147,12 @@ class StartBarrierOperator(BaseOperator):
         if warning is not None:
             self.log.warning("%s", warning)
         run, deployment = run_of_task(context), hook.get_deployment(new=True)
+        corrected = answer_backfill(deployment, self.topology, run, OnBackfill(self.backfill))
+        if isinstance(corrected, Unchanged):
+            self._change_nothing(corrected, context)
+            return None
+        if isinstance(corrected, Revision):
+            run = replace(run, token=corrected.revision)
         declared = self._sinks()
         if declared is not None:
             look_at_sinks(deployment, self.topology, declared)

@@ -57,14 +57,7 @@ class AirflowAccess:
         return True
 
     def deployments(self) -> list[str]:
-        """The connections of our type in Airflow's database and in environment variables. A secrets backend cannot be
-        asked which it has: of those only the default one is found, if it is defined.
-        """
-        with create_session() as session:
-            of_type = select(Connection.conn_id).where(Connection.conn_type == BarrierHook.conn_type)
-            found = set(session.scalars(of_type))
-        named = {name.removeprefix(CONN_ENV_PREFIX).lower() for name in os.environ if name.startswith(CONN_ENV_PREFIX)}
-        return sorted(found.union(filter(_is_ours, {*named, DEFAULT_CONN_ID} - found)))
+        return deployments()
 
     def meta_service(self, deployment: str) -> MetaService:
         return _of(deployment, BarrierHook.get_meta_service)
@@ -99,6 +92,17 @@ class AirflowAccess:
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return credentials_of(what, conn_id, conn_type)
+
+
+def deployments() -> list[str]:
+    """The connections of our type in Airflow's database and in environment variables. A secrets backend cannot be
+    asked which it has: of those only the default one is found, if it is defined.
+    """
+    with create_session() as session:
+        of_type = select(Connection.conn_id).where(Connection.conn_type == BarrierHook.conn_type)
+        found = set(session.scalars(of_type))
+    named = {name.removeprefix(CONN_ENV_PREFIX).lower() for name in os.environ if name.startswith(CONN_ENV_PREFIX)}
+    return sorted(found.union(filter(_is_ours, {*named, DEFAULT_CONN_ID} - found)))
 
 
 def airflow_access(request: Request, user: GetUserDep) -> AirflowAccess:

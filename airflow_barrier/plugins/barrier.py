@@ -1,4 +1,4 @@
-"""The plugin: the page in Airflow's UI, which tasks link to, with its API, and the macros of templates."""
+"""The plugin: the page in Airflow's UI, which tasks link to, with its API, the macros of templates, and backfills."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, UI_ROUTE, URL_PREFIX
+from airflow_barrier.plugins import backfills
 from airflow_barrier.plugins.bundle import URL
 from airflow_barrier.plugins.macros import MACROS
 
@@ -36,3 +37,7 @@ class BarrierPlugin(AirflowPlugin):
         {"name": "Barriers", "bundle_url": URL, "destination": "dashboard"},
     ]
     macros: list[Any] = MACROS
+    listeners: list[Any] = [backfills]  # noqa: RUF012
+    fastapi_root_middlewares: list[Any] = [  # noqa: RUF012
+        {"middleware": backfills.BackfillCancellations, "name": "cancelled backfills"}
+    ]

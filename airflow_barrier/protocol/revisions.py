@@ -17,6 +17,8 @@ from airflow_barrier.protocol.topology import Topology, downstream_jobs
 
 #: The key of a run's conf, in Airflow, that says which revision the run computes for.
 TOKEN = "barrier_revision"
+#: Of the backfill that the run is in while it is active; the scheduler says it.
+BACKFILL = "barrier_backfill"
 #: Barriers that a revision replays, unless its author says more.
 MAX_REPLAY_BARRIERS = 31
 
@@ -39,6 +41,14 @@ class RevisionMode(str, Enum):
     FULL = "full"
     #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their inlets hold at it
     HISTORY = "history"
+
+
+class OnBackfill(str, Enum):
+    """The answer of a topology to a backfill of days that are committed."""
+
+    OWN = "own"  # a revision, if it computes jobs of the DAG alone; else the plan is explained
+    REVISE = "revise"  # a revision
+    EXPLAIN = "explain"  # the plan is explained, and nothing is changed
 
 
 REVISION_TRANSITIONS: dict[RevisionState, frozenset[RevisionState]] = {  # safety: revision-transitions

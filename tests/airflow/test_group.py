@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.python import BranchPythonOperator, Py
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup, task_group
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_barrier.operators._commit import check_gates, not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
@@ -381,7 +382,25 @@ def test_an_epoch_operator_alone_says_where_it_belongs() -> None:
 def test_options_of_the_owner_are_not_a_members(dag: DAG) -> None:
     with dag, pytest.raises(ConfigurationError, match="not to a member"):
         BarrierGroup("shopping", member=True, on_failure="abort")
+    with dag, pytest.raises(ConfigurationError, match="not to a member"):
+        BarrierGroup("shopping", member=True, backfill="revise")
     with dag, pytest.raises(ConfigurationError, match="found 'ignore'"):
         BarrierGroup("shopping", on_failure="ignore")
+    with dag, pytest.raises(ConfigurationError, match="'own', 'revise' or 'explain', found 'always'"):
+        BarrierGroup("shopping", backfill="always")
     with dag, pytest.raises(ConfigurationError, match="expected jobs"), BarrierGroup("shopping"):
         pass
+
+
+@pytest.mark.parametrize("backfill", ["own", "explain"])
+def test_airflows_forms_ask_what_a_backfill_corrects(dag: DAG, backfill: str) -> None:
+    with dag, BarrierGroup("shopping", backfill=backfill) as group:
+        group.job(epoch("load"), inlets=[Files("file:///in", schema="id INT", name="tills")], outlets=["shop.a"])
+        group.job(epoch("amount"), inlets=["shop.a"], outlets=["shop.b"])
+    params = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
+    if backfill == "explain":
+        assert not params
+        return
+    assert params.dump() == {"barrier_jobs": [], "barrier_recut": [], "barrier_full": False}
+    assert params.get_param("barrier_jobs").schema["examples"] == ["load", "amount"]
+    assert params.get_param("barrier_recut").schema["examples"] == ["tills"]

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.revisions.backfills import Backfill
     from airflow_barrier.coordinator.revisions.plan import PlannedRecut, RevisionPlan
-    from airflow_barrier.protocol.records import Barrier
-
-#: Items of a cut, for a person: --json has all.
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -44,26 +40,18 @@ class Planned:
 
 def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.revisions.backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.telling import seen_by_readers
 
     with connected(options.conn_id) as deployment:
         plan = plan_of(deployment, options)
-    readers, backfills = tuple(_readers(plan)), backfills_of_plan(plan)
+    readers, backfills = tuple(seen_by_readers(plan)), backfills_of_plan(plan)
     answer(options, Planned(plan, plan.owners, readers, backfills, run_command(options)), _show)
     return DONE
 
 
-def _readers(plan: RevisionPlan) -> Sequence[str]:
-    first, head = plan.barriers[0].barrier_id, plan.head.barrier_id
-    number = f"barrier {head}" if first == head else f"each barrier from {first} to {head}"
-    stands = sorted({str(barrier.computed_in) for barrier in plan.barriers})
-    return (
-        "until it is published: what they see now, whole, at every level",
-        f"then, in one step: {number} as computed again, whole, and every later one upon it",
-        f"what stands now (revision {', '.join(stands)}) stays readable by its number until its barriers expire",
-    )
-
-
 def _show(found: Planned, console: Console) -> None:
+    from airflow_barrier.coordinator.revisions.telling import notes_of, ranges
+
     plan = found.plan
     line(console, f"{plan.wanted.mode.value} revision of {plan.wanted.topology}, on top of {plan.predecessor}", "bold")
     changed = table(console, "computed again", "by job", "of DAG", "rows now", "came with these barriers")
@@ -79,13 +67,13 @@ def _show(found: Planned, console: Console) -> None:
     console.print(barriers)
     inputs = table(console, "input of job", "", "at barriers", "")
     for each in plan.inputs:
-        row(inputs, each.job, each.kind, _ranges(each.barriers), each.detail)
+        row(inputs, each.job, each.kind, ranges(each.barriers), each.detail)
     console.print(inputs)
     if plan.recuts:
         _show_recuts(plan.recuts, console)
     for job in plan.code_changed:
         line(console, f"code changed since: job {job}", "yellow")
-    for note in (*plan.notes, *_unscheduled(plan.window)):
+    for note in notes_of(plan):
         line(console, f"note: {note}", "yellow")
     line(console, "readers see")
     for text in found.readers:
@@ -98,39 +86,12 @@ def _show(found: Planned, console: Console) -> None:
 
 
 def _show_recuts(recuts: Sequence[PlannedRecut], console: Console) -> None:
+    from airflow_barrier.coordinator.revisions.telling import some
+
     shown = table(console, "cut anew", "at barrier", "leave", "join")
     for each in recuts:
-        row(shown, each.cut.source, each.barrier_id, _some(each.leaving), _some(each.joining))
+        row(shown, each.cut.source, each.barrier_id, some(each.leaving), some(each.joining))
     console.print(shown)
-
-
-def _some(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return f"{', '.join(items[:_SHOWN]) or 'none'}{more}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """
-    >>> _ranges([2, 3, 4, 7])
-    '2-4, 7'
-    """
-    ends: list[list[int]] = []
-    for number in numbers:
-        if ends and ends[-1][1] == number - 1:
-            ends[-1][1] = number
-        else:
-            ends.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
-
-
-def _unscheduled(window: Sequence[Barrier]) -> Sequence[str]:
-    """A backfill is made of the schedule's runs."""
-    return [
-        f"{barrier} was opened by a run that no schedule made ({barrier.run.kind} run {barrier.run}), so a backfill "
-        f"passes over it: trigger the DAG for that time with the same conf"
-        for barrier in window
-        if not barrier.run.is_scheduled
-    ]
 
 
 PLAN = Command(

@@ -180,25 +180,14 @@ def _by_sql(deployment: Deployment, barrier: Barrier, table: str, statement: str
 
 def run_command(options: argparse.Namespace) -> str:
     """`revision run` for what `revision plan` was asked."""
-    words = ["airflow-barrier", "revision", "run", options.topology]
-    for name, value in (("--from", options.first), ("--to", options.last), ("--at", options.at)):
-        if value is not None:
-            words += [name, _text(value)]
-    for name, values in (
-        ("--job", options.jobs),
-        ("--table", options.tables),
-        ("--reuse", options.reused),
-        ("--recut", options.recut),
-    ):
-        words += [word for value in values for word in (name, value)]
-    words += [word for values in options.sql for word in ("--sql", *values)]
-    words += [word for values in options.files for word in ("--file", *values)]
-    words += [name for name, asked in (("--full", options.full), ("--accept-pause", options.accept_pause)) if asked]
-    if options.max_replay_barriers != MAX_REPLAY_BARRIERS:
-        words += ["--max-replay-barriers", str(options.max_replay_barriers)]
+    from airflow_barrier.coordinator.revisions.telling import revision_command
+
+    more = [] if options.at is None else ["--at", str(options.at)]
+    more += [word for values in options.sql for word in ("--sql", *values)]
+    more += [word for values in options.files for word in ("--file", *values)]
     if options.conn_id != DEFAULT_CONN_ID:
-        words += ["--conn-id", options.conn_id]
-    return f'{shlex.join(words)} --reason "..."'
+        more += ["--conn-id", options.conn_id]
+    return revision_command(_wanted(options), *more)
 
 
 def backfill_command(backfill: Backfill, number: int | str) -> str:
@@ -206,9 +195,3 @@ def backfill_command(backfill: Backfill, number: int | str) -> str:
     words = ["--dag-id", backfill.dag_id, "--from-date", backfill.first.isoformat()]
     words += ["--to-date", backfill.last.isoformat(), "--reprocess-behavior", "completed"]
     return f"airflow backfill create {shlex.join(words)} --dag-run-conf '{{\"barrier_revision\": {number}}}'"
-
-
-def _text(value: object) -> str:
-    from datetime import datetime
-
-    return value.isoformat() if isinstance(value, datetime) else str(value)
