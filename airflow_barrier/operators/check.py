@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
 
 #: Rows that a failed check shows, and characters of each.
-_SHOWN, _WIDEST = 10, 1000
+_SHOWN, _WIDEST = 10, 300
 
 
 class CheckOperator(BaseOperator):
