@@ -61,7 +61,7 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     """
     finish_decided(deployment, topology, actor=actor)
     barrier = deployment.meta.barriers.get(topology, barrier_id)
-    _check_not_aborted(barrier)  # safety: aborted-is-told
+    check_not_aborted(barrier)  # safety: aborted-is-told
     if barrier.state is BarrierState.COMMIT:
         _tidy(deployment, barrier)  # whoever committed it may have died before that
         return Committed(barrier, ())
@@ -83,7 +83,7 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
             return NotYet(now, tuple(missing))
     barrier = deployment.meta.barriers.get(topology, barrier_id)
     # since our first look: then it was not among the open ones
-    _check_not_aborted(barrier)  # safety: aborted-is-told
+    check_not_aborted(barrier)  # safety: aborted-is-told
     return Committed(barrier, tuple(published))
 
 
@@ -98,7 +98,8 @@ def commit_by_hand(deployment: Deployment, topology: str, barrier_id: int, *, re
     return outcome
 
 
-def _check_not_aborted(barrier: Barrier) -> None:
+def check_not_aborted(barrier: Barrier) -> None:
+    """Raise BarrierAbortedError if it is."""
     if barrier.state is BarrierState.ABORTED:
         raise BarrierAbortedError(
             f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier"

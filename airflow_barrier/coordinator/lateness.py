@@ -180,6 +180,8 @@ def _uncommitted(oldest: Barrier, recent: Sequence[Barrier]) -> list[Late]:
             "person decides, on its page or by airflow-barrier barrier resolve, whose rows stand"
         ),
     }[oldest.state]
+    if oldest.state is BarrierState.PRECOMMIT and oldest.reason:
+        what = f"barrier {number} is staged, and a check holds it up: mend what it has found, or mark its task success"
     run = oldest.run
     waits = oldest.state is not BarrierState.BLOCKED and run.dag_id  # a person is waited for, or nobody knows who
     awaited = Awaited(run.dag_id, run.run_id) if waits else None

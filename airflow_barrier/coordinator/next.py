@@ -2,6 +2,7 @@
 
     next_step      a job's task          Ready | Adopted | Wait | Nothing | Skip
     next_opening   the start task        Opened | Wait | Skip
+    next_check     a check's task        Checkable | Wait | Nothing
     next_commit    the commit task       Committed | Published | Wait | Nothing | Skip
     next_delivery  a delivery's task     Due | Wait | Nothing | Skip
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
+from airflow_barrier.coordinator.committing import Committed, NotYet, check_not_aborted, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
@@ -76,6 +77,7 @@ from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import (
+    DECIDED_BARRIERS,
     STAGING_BARRIERS,
     UNDER_WAY_ATTEMPTS,
     AttemptState,
@@ -122,6 +124,13 @@ class Published:
     barrier: Barrier
     revision: Revision
     barriers: tuple[Barrier, ...]
+
+
+@dataclass(frozen=True)
+class Checkable:
+    """All of ``barrier`` is staged, and the checks of those before it have passed."""
+
+    barrier: Barrier
 
 
 @dataclass(frozen=True)
@@ -473,6 +482,62 @@ def next_opening(
     )
 
 
+# --- checking -------------------------------------------------------------------------------------
+
+
+def next_check(
+    deployment: Deployment, run: Run, topology: str, scheduler: Scheduler, *, known: Known = _nobody
+) -> Checkable | Wait | Nothing:
+    """Return a check's next step: look at what the barrier of its run has staged, as the run's revision computes it if
+    it is one's. ``known`` is told the barrier first.
+
+    It waits for tables of other DAGs. And it waits until the barriers before have passed the same check, since a commit
+    publishes all barriers before its own. Airflow's ``depends_on_past`` would do that as well, but for ever where a
+    barrier that failed its check was aborted.
+
+    Raises BarrierAbortedError, UnknownBarrierError and, if a table of the run's own DAG is missing although its task
+    has ended, NotProcessedError.
+    """
+    meta, revision = deployment.meta, revision_of_run(deployment, topology, run)
+    if revision is None:
+        barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
+    else:
+        number = barrier_of_run(deployment, revision, run.at, run.ref.dag_id).barrier_id
+        barrier = meta.barriers.get(topology, number, revision.revision)
+    known(barrier)
+    check_not_aborted(barrier)
+    if barrier.state in DECIDED_BARRIERS:
+        return Nothing(f"{barrier} is {barrier.state.value}: there is nothing to hold up any more", barrier)
+    if barrier.state is BarrierState.OPEN:
+        return _until_staged(deployment, barrier, run)
+    unchecked = _unchecked_before(deployment, barrier, run, scheduler)
+    if unchecked:  # safety: checked-in-order
+        conditions = tuple(Condition("COMMIT", barrier_id=each.barrier_id, line=each.line) for each in unchecked)
+        reason = f"{barrier} waits for the same check of {', '.join(map(str, unchecked))}"
+        # as a rule the commit follows such a check at once; that the check alone has passed nobody is told
+        return Wait(conditions, reason, look_again=_LOOK_AGAIN)
+    return Checkable(barrier)
+
+
+def _unchecked_before(deployment: Deployment, barrier: Barrier, run: Run, scheduler: Scheduler) -> list[Barrier]:
+    """The barriers that a commit of ``barrier`` would publish along, and that have not passed the asking check."""
+    meta, topology = deployment.meta, barrier.topology
+    if barrier.line:
+        there = meta.revisions.barriers(topology, barrier.line)
+        bound = meta.revisions.runs(topology, barrier.line)
+        runs = {each.barrier_id: each.run_id for each in bound if each.dag_id == run.ref.dag_id}
+    else:
+        there = [each for each in meta.barriers.uncommitted(topology) if not each.is_maintenance]
+        runs = {each.barrier_id: each.run.run_id for each in there}
+    return [
+        each
+        for each in there
+        if each.barrier_id < barrier.barrier_id
+        and each.state in STAGING_BARRIERS
+        and not (each.barrier_id in runs and scheduler.has_passed(runs[each.barrier_id]))
+    ]
+
+
 # --- committing -----------------------------------------------------------------------------------
 
 
@@ -533,12 +598,7 @@ def _next_publish(
     known(barrier)
     _refuse_skipped(barrier, skipped)
     if barrier.state is BarrierState.OPEN:
-        rows = meta.revisions.progress(topology, revision.revision, number)
-        pending = [row for row in rows if row.state is TableState.PENDING]
-        _refuse_unprocessed(deployment, barrier, pending, run)
-        missing = ", ".join(f"{row.table} (job {row.job})" for row in pending)
-        condition = Condition("PRECOMMIT", barrier_id=number, line=revision.revision)
-        return Wait((condition,), f"{barrier} waits for {missing}")
+        return _until_staged(deployment, barrier, run)
     outcome = publish_revision(deployment, topology, revision.revision, actor=actor)
     if isinstance(outcome, Swapped):
         wake_those_left_out(deployment, outcome.revision, scheduler)
@@ -551,6 +611,20 @@ def _next_publish(
             ended = Unseen(f"{', '.join(busy)} to end, to have it run again for {revision}")
             return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)
     return Nothing(outcome.reason, barrier)
+
+
+def _until_staged(deployment: Deployment, barrier: Barrier, run: Run) -> Wait:
+    """Wait for tables of other DAGs. Raises NotProcessedError if a table of the run's own DAG is missing."""
+    meta, number, line = deployment.meta, barrier.barrier_id, barrier.line
+    rows = (
+        meta.revisions.progress(barrier.topology, line, number)
+        if line
+        else meta.barriers.progress(barrier.topology, number)
+    )
+    pending = [row for row in rows if row.state is TableState.PENDING]
+    _refuse_unprocessed(deployment, barrier, pending, run)
+    missing = ", ".join(f"{row.table} (job {row.job})" for row in pending)
+    return Wait((Condition("PRECOMMIT", barrier_id=number, line=line),), f"{barrier} waits for {missing}")
 
 
 def _refuse_skipped(barrier: Barrier, skipped: Sequence[str]) -> None:

@@ -92,6 +92,10 @@ class Scheduler(Protocol):
         """Return True if the task that asked for an attempt, the same one in another run, is running."""
         ...
 
+    def has_passed(self, run_id: str) -> bool:
+        """Return True if the asking task has succeeded in another run of its DAG."""
+        ...
+
     def at_work_until(self) -> datetime | None:
         """The timestamp (UTC) of the run before the asking one, of the same DAG, if it has not ended."""
         ...

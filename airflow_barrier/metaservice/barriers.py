@@ -143,6 +143,32 @@ class Barriers(Group):
                 abort_one(connection, each, f"barrier {barrier_id} was aborted: {reason}", actor)
         return aborted
 
+    @locked
+    def checked(
+        self,
+        connection: Connection,
+        topology: str,
+        barrier_id: int,
+        line: int,
+        check: str,
+        found: str | None,
+        actor: str,
+    ) -> None:
+        """Write down what a check has ``found`` in a barrier that is PRECOMMIT, as its reason; None: nothing is wrong,
+        or not any more.
+        """
+        barrier = load_barrier(connection, topology, barrier_id, line)
+        what = f"check {check!r} found "
+        if barrier.state is not BarrierState.PRECOMMIT:
+            return  # it was staged anew since, or given up
+        if found is None and not (barrier.reason or "").startswith(what):
+            return
+        table, state = schema.barrier, barrier.state.value
+        reason = None if found is None else what + found
+        connection.execute(update(table).where(of_barrier(table, topology, barrier_id, line)).values(reason=reason))
+        event = Event("check passed" if found is None else "check failed", actor, {"check": check, "found": found})
+        record(connection, event, topology, barrier_id, "barrier", [str(barrier_id)], state, state, revision=line)
+
     @reads
     def get(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Barrier:
         """The barrier of that number, aborted or not; ``line``: as revision ``line`` computes it again."""

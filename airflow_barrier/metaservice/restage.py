@@ -128,4 +128,7 @@ def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Ev
     if tables:
         roll_back(connection, barrier)  # safety: restaging-is-told-readers
     if tables and barrier.state is BarrierState.PRECOMMIT:
-        move_barrier(connection, barrier, BarrierState.OPEN, event, precommit_at=None)  # safety: restaging-reopens
+        # what a check has found there does not count any more
+        move_barrier(
+            connection, barrier, BarrierState.OPEN, event, precommit_at=None, reason=None
+        )  # safety: restaging-reopens

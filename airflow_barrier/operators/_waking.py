@@ -47,11 +47,20 @@ class AirflowScheduler:
 
     def is_running(self, request_key: str) -> bool:
         """Return False for a task that is not this one in another run: it would not be at this one's work."""
-        ti, run_id = self._context["ti"], run_of(request_key, self._context)
+        run_id = run_of(request_key, self._context)
         if run_id is None:
             return False
+        return self._state_in(run_id) == "running"
+
+    def has_passed(self, run_id: str) -> bool:
+        return self._state_in(run_id) == "success"
+
+    def _state_in(self, run_id: str) -> str | None:
+        """The state of the asking task in another run; None: it has none there."""
+        ti = self._context["ti"]
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[run_id])
-        return bool(states.get(run_id, {}).get(ti.task_id) == "running")
+        state: str | None = states.get(run_id, {}).get(ti.task_id)
+        return state
 
     def at_work_until(self) -> datetime | None:
         """Airflow orders runs by their logical date, which runs that asset events start have not."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_barrier.operators.check import CheckOperator
     from airflow_barrier.operators.deliver import DeliverOperator
     from airflow_barrier.sinks.port import Sink
     from airflow_barrier.sources.port import Source
@@ -102,6 +103,7 @@ class BarrierGroup(TaskGroup):
         self._tables: list[Table] = []
         self._batches: dict[str, int] = {}
         self.deliveries: list[DeliverOperator] = []
+        self._checks: list[CheckOperator] = []
         self._closed = False
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
@@ -205,6 +207,36 @@ class BarrierGroup(TaskGroup):
         self.deliveries.append(delivery)
         return delivery
 
+    def check(self, name: str, *, sql: str, task_id: str | None = None, **options: Any) -> CheckOperator:
+        """Have the barrier committed only if ``sql`` gives no rows over what it has staged; returns the task.
+
+        The query runs on Spark, in a task between the jobs and the commit. If it gives rows, the task fails with the
+        first ten of them, and the group's ``on_failure`` says what becomes of the barrier. ``options`` are those of
+        :class:`~airflow_barrier.operators.check.CheckOperator`. Raises :class:`ConfigurationError` in a member, which
+        has no commit to hold up, and after the group's block.
+
+            barrier.check("no negative prices", sql="SELECT * FROM lake.shop.price WHERE price < 0")
+        """
+        from airflow_barrier.operators.check import CheckOperator  # of few DAGs
+
+        if self.member or self._closed:
+            found = "a member, which has no commit to hold up" if self.member else "it after the block"
+            raise ConfigurationError(
+                f"topology {self.topology}, check {name!r}: expected barrier.check(...) within the block of the group "
+                f"that opens and commits, found {found}; put it there"
+            )
+        check = CheckOperator(
+            task_id=task_id or "check_" + re.sub(r"[^A-Za-z0-9_.-]", "_", name),
+            topology=self.topology,
+            check=name,
+            sql=sql,
+            barrier_conn_id=self.barrier_conn_id,
+            wait_timeout=self.wait_timeout,
+            **options,
+        )
+        self._checks.append(check)
+        return check
+
     @property
     def fragment(self) -> Fragment:
         """Return what this DAG adds to the topology."""
@@ -300,6 +332,9 @@ class BarrierGroup(TaskGroup):
         start.commit_task_id = commit.task_id
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])
+        for check in self._checks:
+            check.set_upstream(last)
+        last = [*last, *self._checks]
         commit.set_upstream(last)
         commit.ends(start.task_id, gives_up=self.on_failure == "abort")
         if self.on_failure == "abort":

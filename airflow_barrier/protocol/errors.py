@@ -113,6 +113,10 @@ class NotPrecommitError(Retryable):
     """A barrier (or the one before it) is not PRECOMMIT yet, so it cannot be committed yet."""
 
 
+class CheckFailedError(Retryable):
+    """A check has found rows in what a barrier has staged, so that it is not committed."""
+
+
 class NotProcessedError(Terminal):
     """A table is not PROCESSED although the task of its job has ended (marked success by hand? skipped?)."""
 

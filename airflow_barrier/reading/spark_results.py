@@ -40,6 +40,16 @@ def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
     return [json_value(row) for row in found.to_pylist(maps_as_pydicts="strict")]
 
 
+def first_rows(frame: DataFrame, most: int) -> list[dict[str, Any]]:
+    """Return ``most`` rows at most, of which no more are fetched, as :func:`rows_of` has them.
+
+    Raises ConfigurationError if two columns bear the same name.
+    """
+    check_columns(frame.columns)
+    found = frame.limit(most).toArrow()
+    return [json_value(row) for row in found.to_pylist(maps_as_pydicts="strict")]
+
+
 def target_of(name: str, catalogs: Collection[str], topologies: Mapping[str, str]) -> tuple[str, ...]:
     """The parts of a table's whole name that a result may go into. ``topologies``: those of the tables in the catalog
     that is called so, in one place or another: ``catalogs``.

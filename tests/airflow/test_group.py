@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_barrier.operators._commit import check_gates, not_jobs_before
+from airflow_barrier.operators.check import CheckOperator
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.deliver import DeliverOperator
@@ -107,6 +108,38 @@ def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
             other.job(epoch("load"), outlets=["other.a"]) >> group.commit
     assert not_jobs_before(price, "shopping.commit", "shopping") == ["check", "other.load"]
     assert not_jobs_before(price, "other.commit", "other") == []
+
+
+@pytest.mark.parametrize("on_failure", ["block", "abort"])
+def test_a_check_stands_between_the_jobs_and_the_commit(dag: DAG, on_failure: str) -> None:
+    with dag, BarrierGroup("shopping", on_failure=on_failure) as group:
+        negative = group.check("no negative prices", sql="SELECT * FROM lake.shop.b WHERE price < 0", retries=3)
+        load = group.job(epoch("load"), outlets=["shop.a"])
+        price = group.job(epoch("price"), inlets=["shop.a"], outlets=["shop.b"])
+        twice = group.check("ids, once", sql="SELECT id FROM lake.shop.b GROUP BY id HAVING count(*) > 1")
+    assert (negative.task_id, twice.task_id) == ("shopping.check_no_negative_prices", "shopping.check_ids__once")
+    assert negative.retries == 3
+    assert not negative.depends_on_past, "for ever, where what failed its check was aborted"
+    assert group.commit is not None
+    after = {"shopping.commit", *(["shopping.abort"] if on_failure == "abort" else [])}
+    for check in (negative, twice):
+        assert (check.upstream_task_ids, check.downstream_task_ids) == ({price.task_id}, after)
+    assert load.downstream_task_ids == {price.task_id}
+    # nor does the job that completes the barrier commit it
+    checks = ["shopping.check_ids__once", "shopping.check_no_negative_prices"]
+    assert not_jobs_before(price, "shopping.commit", "shopping") == checks
+
+
+def test_a_check_without_a_commit_is_refused(dag: DAG) -> None:
+    with dag:
+        with BarrierGroup("shopping", member=True) as member:
+            member.job(epoch("price"), inlets=["shop.a"], outlets=["shop.price"])
+            with pytest.raises(ConfigurationError, match=r"check 'some': .* found a member, which has no commit"):
+                member.check("some", sql="SELECT 1")
+        with BarrierGroup("other") as group:
+            group.job(epoch("load"), outlets=["shop.b"])
+        with pytest.raises(ConfigurationError, match=r"check 'some': .* found it after the block"):
+            group.check("some", sql="SELECT 1")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +287,7 @@ _MAPPED: dict[str, Callable[[], object]] = {
     "a start": lambda: StartBarrierOperator(task_id="one", topology="shopping", jobs=[]),
     "a commit": lambda: _within(lambda: CommitBarrierOperator(task_id="one", topology="shopping")),
     "an abort": lambda: AbortBarrierOperator(task_id="one", topology="shopping"),
+    "a check": lambda: CheckOperator(task_id="one", topology="shopping", check="some", sql="SELECT 1"),
     "a delivery": lambda: DeliverOperator(task_id="one", topology="shopping", tables="shop.a", to=FileSink("/out")),
 }
 

@@ -36,6 +36,9 @@ def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
     link = airflow.link("reporting", run, "ask")
     assert link == airflow.page("reporting", "barrier=1")
 
+    checked = airflow.log("reporting", run, "reporting.check_no_negative_counts")
+    assert "has passed check no negative counts: no rows" in checked
+
     (row,) = counting.deployment.meta.barriers.progress("reporting", 1)
     snapshot = row.snapshot_id
     assert f"tag=barrier_reporting_b1_r0 id={snapshot}" in airflow.log("reporting", run, "show")

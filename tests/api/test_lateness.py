@@ -93,6 +93,10 @@ def test_a_job(hourly: World, asking: Asking) -> None:
     ("begin", "said"),
     [
         (lambda world: None, "barrier 4 is staged, nobody commits it: clear its commit task, or airflow-barrier "),
+        (
+            lambda world: world.meta.barriers.checked("shop", 4, 0, "ids", "1 row", "test"),
+            "barrier 4 is staged, and a check holds it up: mend what it has found, ",
+        ),
         (lambda world: world.begin_commit(4), "barrier 4 is decided and not published: clear its commit task, or "),
     ],
 )

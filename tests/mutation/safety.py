@@ -111,6 +111,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "once-in-a-run": "A task of which Airflow makes several in a run is no job, for they would share an attempt.",
         "input-never-comes": "A job waits for no input whose task has ended without staging it, and says so.",
         "commit-has-its-own-tables": "Nor does a commit wait for such tables of its own DAG.",
+        "checked-in-order": "A barrier passes a check after those before it, which its commit would publish.",
+        "staged-anew-is-checked-anew": "A check that read what does not count any more has not passed.",
         "skipped-is-not-published": "Nor is anything published although a task before the commit was skipped.",
         "new-attempt-fences": "A new attempt fences the one before.",
         "one-live-attempt": "The database itself has one live attempt of a job at a barrier.",

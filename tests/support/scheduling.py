@@ -12,11 +12,13 @@ from airflow_barrier.protocol.records import RunRef
 @dataclass
 class Scheduled:
     """A :class:`~airflow_barrier.coordinator.runs.Scheduler`. ``states``: of runs, by ``dag/run``; ``running``: tasks
-    by their request keys; ``before``: up to which timestamp an earlier run of the asking one's DAG is at work.
+    by their request keys; ``passed``: runs in which the asking task has succeeded; ``before``: up to which timestamp an
+    earlier run of the asking one's DAG is at work.
     """
 
     states: dict[str, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
     before: datetime | None = None
     woken: list[str] = field(default_factory=list)
 
@@ -29,6 +31,9 @@ class Scheduled:
 
     def is_running(self, request_key: str) -> bool:
         return request_key in self.running
+
+    def has_passed(self, run_id: str) -> bool:
+        return run_id in self.passed
 
     def at_work_until(self) -> datetime | None:
         return self.before

@@ -27,6 +27,7 @@ with DAG(
             SparkEpochOperator(task_id="load", sql="INSERT INTO {target:reporting.events} VALUES (1, 25), (2, 50)"),
             outlets=["reporting.events"],
         )
+        barrier.check("no negative counts", sql="SELECT * FROM in_airflow.reporting.events WHERE n < 0")
     ask = ConsistentQueryOperator(
         task_id="ask",
         topology="reporting",
