@@ -25,7 +25,7 @@ PLACES = {
     "docs/decisions/README.md": "decisions/index.html",
 }
 DOCUMENTS = [*CHECKOUT.glob("*.md"), *(file for file in DOCS.rglob("*.md") if file.parent.name != "python")]
-#: What Python-Markdown takes for plain text if it is indented, or follows another line, as GitHub does not ask for.
+#: What Python-Markdown takes for plain text where GitHub is less strict: blanks before it, or no empty line.
 ELEMENTS = ("h2", "h3", "img", "li", "pre", "table", "tr")
 
 
