@@ -1,9 +1,10 @@
-# Everything happens in this checkout: .venv (Python packages), .demo (data, jars, Airflow's home), dist (the wheel).
+# Everything happens in this checkout: .venv (Python packages), .demo (data, jars, Airflow's home), dist (the wheel),
+# build (the site of the documents).
 # Settings: KEEP=1 leaves the demo's UI up; PYTHON=..., JAVA_HOME=... choose the interpreter and the Java.
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo demo-streams ui check test test-all soak benchmarks install lint lock clean
+.PHONY: demo demo-streams ui docs check test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
@@ -19,6 +20,11 @@ demo-streams:
 # The page in Airflow's UI, from ui/ into airflow_barrier/plugins/static; needs node and npm.
 ui:
 	@sh scripts/ui.sh
+
+# The site of docs/, into build/site: open build/site/index.html, or put the folder on any web server.
+docs:
+	@sh scripts/venv.sh
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # While writing: lint, and all tests that need no server and take no minutes (tests/support/checking.py).
 check: lint
@@ -66,4 +72,4 @@ lock:
 	@sh scripts/lock.sh
 
 clean:
-	rm -rf .venv .demo dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .demo dist build .mypy_cache .ruff_cache .hypothesis

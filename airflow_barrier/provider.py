@@ -84,7 +84,13 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": DISTRIBUTION,
         "name": INTEGRATION,
         "description": "Timestamp barriers over many Spark jobs: consistent snapshots across Iceberg tables.",
-        "integrations": [{"integration-name": INTEGRATION, "tags": ["software"]}],
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "how-to-guide": ["/docs/install.md", "/docs/tutorials/first-barrier.md"],
+                "tags": ["software"],
+            }
+        ],
         "operators": _modules("operators"),
         "sensors": _modules("sensors"),
         "hooks": _modules("hooks"),

@@ -28,6 +28,13 @@ def test_each_page_is_in_the_table_of_contents() -> None:
     assert pages - listed == {"README.md"}
 
 
+def test_each_tutorial_is_played() -> None:
+    played = "".join(file.read_text() for file in (CHECKOUT / "tests" / "tutorials").glob("test_*.py"))
+    pages = [file.name for file in (DOCS / "tutorials").iterdir()]
+    assert pages
+    assert [page for page in pages if f'"{page}"' not in played] == []
+
+
 def test_each_decision_is_in_their_index_by_its_title() -> None:
     folder = DOCS / "decisions"
     listed = dict(re.findall(r"(?m)^- \[\d{4}\]\((.+?)\) (.+)$", (folder / "README.md").read_text()))

@@ -135,12 +135,25 @@ def test_provider_info_names_the_distribution_and_everything_it_names_exists() -
             import_module(name)
 
 
+def test_the_guides_that_provider_info_names_are_there() -> None:
+    (integration,) = get_provider_info()["integrations"]
+    guides = [Path(__file__).parents[1] / guide.removeprefix("/") for guide in integration["how-to-guide"]]
+    assert guides
+    assert [guide for guide in guides if not guide.is_file()] == []
+
+
 def test_the_connection_form_asks_for_every_setting() -> None:
     (connection,) = get_provider_info()["connection-types"]
     settings = {field.name for field in dataclasses.fields(Settings)}
     # The MetaService's password is the connection's own password field; the catalog's properties come from another one.
     asked = settings - {"metaservice_password", "catalog_properties"} | {"iceberg_conn_id"}
     assert set(connection["conn-fields"]) == asked
+
+
+def test_each_field_of_the_connection_is_explained() -> None:
+    (connection,) = get_provider_info()["connection-types"]
+    page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+    assert [field for field in connection["conn-fields"] if f"`{field}`" not in page] == []
 
 
 def test_every_operator_link_is_listed() -> None:

@@ -121,7 +121,7 @@ class Epoch:
 
     def dead_letters(self, name: str) -> DataFrame:
         """Return the epoch's records that do not decode, of an external source that has a table of dead letters, with
-        the table's columns::
+        the table's columns:
 
             topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
             headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING

@@ -39,12 +39,14 @@ class EpochJob:
 def epoch_job(function: Job) -> EpochJob:
     """Make a function of an epoch a job, which runs by spark-submit and on Spark Connect from the same file.
 
-    @epoch_job
-    def amount(epoch):
-        ...
+        @epoch_job
+        def amount(epoch):
+            ...
 
-    if __name__ == "__main__":
-        amount.main()
+        if __name__ == "__main__":
+            amount.main()
+
+    The last two lines are for spark-submit.
     """
     return EpochJob(function)
 
