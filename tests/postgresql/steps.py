@@ -228,6 +228,11 @@ STEPS = {
         lambda world, _: world.meta.cuts.make("shopping", 1, Cut("files", None, {"day": 1}, ("made",)), "test"),
     ),
     "barriers given up": Step("barriers.abort", _processed, lambda world, _: world.abort(1)),
+    "what a check has found": Step(
+        "barriers.checked",
+        _processed,
+        lambda world, _: world.meta.barriers.checked("shopping", 1, 0, "ids", "1 row", "test"),
+    ),
     "a first attempt": Step("attempts.request", _opened, lambda world, _: world.request(1, "load")),
     "an attempt in place of a running one": Step(
         "attempts.request", _running, lambda world, _: world.request(1, "load")
