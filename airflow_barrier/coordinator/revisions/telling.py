@@ -10,6 +10,9 @@ from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS, RevisionMode
 
+#: Items of a cut that a person is told.
+_SHOWN = 3
+
 
 def plan_lines(plan: RevisionPlan) -> tuple[str, ...]:
     """The plan without its notes: which barriers and tables are computed again, from which input, and what readers see.
@@ -95,7 +98,8 @@ def revision_command(wanted: Wanted, *more: str) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """
+    """Name numbers that rise, runs of them by their ends.
+
     >>> ranges([2, 3, 4, 7])
     '2-4, 7'
     """
@@ -108,13 +112,14 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
-def some(items: Sequence[str], most: int = 3) -> str:
-    """
+def some(items: Sequence[str]) -> str:
+    """Name the first few items, for a person.
+
     >>> some(["a", "b", "c", "d"])
     'a, b, c and 1 more'
     """
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return f"{', '.join(items[:most]) or 'none'}{more}"
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return f"{', '.join(items[:_SHOWN]) or 'none'}{more}"
 
 
 def _number(rows: int | None) -> str:
