@@ -13,6 +13,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._at import several
 from airflow_barrier.operators._backfill import form_fields
 from airflow_barrier.operators._binding import Binding
+from airflow_barrier.operators._rehearsal import form_field
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.job import as_job, bind, check_batch, check_sql, task_of
@@ -327,6 +328,7 @@ class BarrierGroup(TaskGroup):
         last: list[BaseOperator],
     ) -> None:
         start.jobs, start.tables = jobs, self.fragment.tables
+        self.dag.params.update(form_field())
         if self.backfill != OnBackfill.EXPLAIN:
             self.dag.params.update(form_fields(jobs))
         start.commit_task_id = commit.task_id
