@@ -115,8 +115,8 @@ def _in_text(task: Any, where: str, *, has_outlets: bool) -> tuple[list[str], li
             return [], []
         found = f"the file {task.sql.strip()}" if is_sql_file(task.sql) else "Jinja in it"
         raise ConfigurationError(
-            f"{where}: expected the tables of its SQL, found {found}, which Airflow reads only when the task runs; give "
-            "it inlets=[...] and outlets=[...], or the statement itself without Jinja"
+            f"{where}: expected the tables of its SQL, found {found}, which Airflow reads only when the task runs; "
+            "give it inlets=[...] and outlets=[...], or the statement itself without Jinja"
         )
     from airflow_barrier.spark.statement import RELATIONS, check, tokens_of  # of DAGs with SQL in the file
 

@@ -84,8 +84,8 @@ def _refuse(operator: Any, given: Mapping[str, Any], names: Sequence[str], why: 
     found = [name for name in names if name in given]
     if found:
         raise ConfigurationError(
-            f"{operator.custom_operator_name}: expected no argument {found[0]}, found {given[found[0]]!r}: {why}; leave "
-            "it away, or take a SparkEpochOperator"
+            f"{operator.custom_operator_name}: expected no argument {found[0]}, found {given[found[0]]!r}: {why}; "
+            "leave it away, or take a SparkEpochOperator"
         )
 
 

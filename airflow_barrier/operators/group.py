@@ -44,6 +44,18 @@ class BarrierGroup(TaskGroup):
                 barrier.job(load, inlets=[Files("s3://in/shopping/", schema="...")], outlets=["shop.shopping"])
                 barrier.job(amount, inlets=["shop.shopping"], outlets=["shop.user_item_amount"])
 
+    A task in the block that nobody hands to :meth:`job` is one by its own words: Airflow's ``inlets`` and ``outlets``,
+    in which a table is ``"namespace.table"``, a :class:`~airflow_barrier.tables.Table` or its asset
+    (:func:`~airflow_barrier.operators.commit.table_asset`), and the placeholders of an SQL job.
+
+        with DAG("shopping", ...), BarrierGroup("shopping"):
+            SparkSubmitOperator(task_id="load", ..., outlets=[Asset("barrier://shopping/shop.shopping")])
+            SparkEpochOperator(task_id="amount", sql="INSERT INTO {target:shop.amount} TABLE {appends:shop.shopping}")
+
+    Other assets declare nothing. Events of tables come from the commit alone, so their assets leave the task's outlets.
+    A task without tables has to stand before or after a job or the commit (``check >> barrier.commit``); Spark work
+    needs tables. Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a task that takes no part.
+
     Edges between jobs follow from their tables. The fragment is checked when the ``with`` block ends, so that a DAG
     with a topology that cannot work shows as an import error; raises
     :class:`~airflow_barrier.protocol.errors.TopologyError`.
@@ -129,10 +141,10 @@ class BarrierGroup(TaskGroup):
 
         Inlets are tables of the topology (``namespace.table``) or external sources; outlets are tables that the job
         writes. Outlets given as :class:`~airflow_barrier.tables.Table`, with their columns, are made where they
-        are not there when the job joins. They are the job's: an operator's own arguments ``inlets`` and ``outlets``,
-        which are Airflow's, declare nothing here. ``name`` is the job's in the topology; default: the task id inside
-        this group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the
-        group's block.
+        are not there when the job joins. The operator's own ``inlets`` and ``outlets`` declare nothing here: they count
+        for a task that is not handed over. ``name`` is the job's in the topology; default: the task id inside this
+        group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the group's
+        block.
 
         ``start_from``: what of its inlets is in the outlets already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
