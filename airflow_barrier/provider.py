@@ -97,6 +97,10 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": _modules("triggers"),
         "connection-types": [_connection_type()],
         "notifications": ["airflow_barrier.notifications.barrier.BarrierNotifier"],
+        "task-decorators": [
+            {"name": name, "class-name": f"airflow_barrier.operators._taskflow.{name}_task"}
+            for name in ("barrier", "barrier_sql")
+        ],
         "extra-links": ["airflow_barrier.links.barrier.BarrierLink"],
         "cli": ["airflow_barrier.cli.definition.get_barrier_cli_commands"],
     }

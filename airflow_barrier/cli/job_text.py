@@ -1,4 +1,4 @@
-"""What a DAG's jobs say, looked at before a run: their SQL, their files, and tasks that are no jobs."""
+"""What a DAG's jobs say, looked at before a run: their SQL and their files."""
 
 from __future__ import annotations
 
@@ -38,18 +38,6 @@ def _of_group(group: BarrierGroup) -> Iterator[tuple[str, bool]]:
     for task in group:
         if task.task_id in jobs:
             yield from _of_job(task, jobs[task.task_id])
-        elif _could_be_job(task):
-            text = (
-                f"task {task.task_id}: expected it to be handed to barrier.job(...), found it in the group alone: "
-                "barriers are committed without what it writes"
-            )
-            yield text, False
-
-
-def _could_be_job(task: Any) -> bool:
-    from airflow_barrier.operators.handover.finding import adapter_of
-
-    return hasattr(task, "epoch_work") or adapter_of(task) is not None
 
 
 def _of_job(task: Any, job: Job) -> Iterator[tuple[str, bool]]:

@@ -35,8 +35,9 @@ def connection_for(task_id: str, via: str, spark_conn_id: str | None) -> str:
 class SparkEpochOperator(BaseOperator):
     """Runs an epoch job or one SQL statement for the run's barrier, on Spark Connect or by spark-submit.
 
-    Exactly one of ``application`` and ``sql`` says what to run. Hand the task to
-    :meth:`BarrierGroup.job <airflow_barrier.operators.group.BarrierGroup.job>`.
+    Exactly one of ``application`` and ``sql`` says what to run. It stands in the block of a
+    :class:`~airflow_barrier.operators.group.BarrierGroup`, and is a job by its ``inlets`` and ``outlets``, by the
+    placeholders of its SQL, or by :meth:`~airflow_barrier.operators.group.BarrierGroup.job`.
 
     :param application: the ``.py`` file with the function decorated ``@epoch_job``, or on Spark Connect also the name
         of an importable module. (templated)
@@ -57,6 +58,8 @@ class SparkEpochOperator(BaseOperator):
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow reads it as a plain attribute
     ui_color = "#fef9c3"
+    #: a decorated function is the job
+    _by_function = False
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class SparkEpochOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (application is None) == (sql is None):
+        if (application is None) == (sql is None) and not self._by_function:
             raise ConfigurationError(f"task {self.task_id}: expected either application=... or sql=..., not both")
         self.spark_conn_id = connection_for(self.task_id, via, spark_conn_id)
         if via == "submit" and job is not None:
@@ -88,8 +91,8 @@ class SparkEpochOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         raise ConfigurationError(
-            f"task {self.task_id}: expected to be part of a BarrierGroup, found it alone; hand it to "
-            "barrier.job(..., inlets=[...], outlets=[...])"
+            f"task {self.task_id}: expected to be part of a BarrierGroup, found it alone; put it "
+            "into the group's block, with inlets=[...] and outlets=[...], or hand it to barrier.job(...)"
         )
 
     def epoch_work(self, context: Context) -> SparkWork:
@@ -132,12 +135,16 @@ class SparkEpochOperator(BaseOperator):
 
     def _on_connect(self, ready: Ready) -> tuple[Job, ConnectRun]:
         from airflow_barrier.spark.connect import ConnectRun
+
+        job = self._epoch_job()
+        self._connect_run = ConnectRun(self._connect_url, ready.spec)
+        return job, self._connect_run
+
+    def _epoch_job(self) -> Job:
         from airflow_barrier.spark.job import load_job
         from airflow_barrier.spark.sql import SqlJob
 
-        job = load_job(self.application, self.job) if self.application else SqlJob(self.sql or "")
-        self._connect_run = ConnectRun(self._connect_url, ready.spec)
-        return job, self._connect_run
+        return load_job(self.application, self.job) if self.application else SqlJob(self.sql or "")
 
     def _submit_batch(self, batch: Batch) -> None:
         from airflow_barrier.operators._batch import submit_batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._at import several
 from airflow_barrier.operators._backfill import form_fields
 from airflow_barrier.operators._binding import Binding
+from airflow_barrier.operators._inlets import said_by, take_out
 from airflow_barrier.operators._rehearsal import form_field
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.job import as_job, bind, check_batch, check_sql, task_of
+from airflow_barrier.operators.job import as_job, bind, check_batch, check_sql, could_be_job, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -43,6 +44,18 @@ class BarrierGroup(TaskGroup):
             with BarrierGroup("shopping") as barrier:
                 barrier.job(load, inlets=[Files("s3://in/shopping/", schema="...")], outlets=["shop.shopping"])
                 barrier.job(amount, inlets=["shop.shopping"], outlets=["shop.user_item_amount"])
+
+    A task in the block that nobody hands to :meth:`job` is one by its own words: Airflow's ``inlets`` and ``outlets``,
+    in which a table is ``"namespace.table"``, a :class:`~airflow_barrier.tables.Table` or its asset
+    (:func:`~airflow_barrier.operators.commit.table_asset`), and the placeholders of an SQL job.
+
+        with DAG("shopping", ...), BarrierGroup("shopping"):
+            SparkSubmitOperator(task_id="load", ..., outlets=[Asset("barrier://shopping/shop.shopping")])
+            SparkEpochOperator(task_id="amount", sql="INSERT INTO {target:shop.amount} TABLE {appends:shop.shopping}")
+
+    Other assets declare nothing. Events of tables come from the commit alone, so their assets leave the task's outlets.
+    A task without tables has to stand before or after a job or the commit (``check >> barrier.commit``); Spark work
+    needs tables. Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a task that takes no part.
 
     Edges between jobs follow from their tables. The fragment is checked when the ``with`` block ends, so that a DAG
     with a topology that cannot work shows as an import error; raises
@@ -129,10 +142,10 @@ class BarrierGroup(TaskGroup):
 
         Inlets are tables of the topology (``namespace.table``) or external sources; outlets are tables that the job
         writes. Outlets given as :class:`~airflow_barrier.tables.Table`, with their columns, are made where they
-        are not there when the job joins. They are the job's: an operator's own arguments ``inlets`` and ``outlets``,
-        which are Airflow's, declare nothing here. ``name`` is the job's in the topology; default: the task id inside
-        this group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the
-        group's block.
+        are not there when the job joins. The operator's own ``inlets`` and ``outlets`` declare nothing here: they count
+        for a task that is not handed over. ``name`` is the job's in the topology; default: the task id inside this
+        group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the group's
+        block.
 
         ``start_from``: what of its inlets is in the outlets already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
@@ -151,6 +164,19 @@ class BarrierGroup(TaskGroup):
                 f"topology {self.topology}, task {task.task_id}: expected barrier.job(...) within the block of its "
                 "group, found it after the block; indent it"
             )
+        self._add(task, inlets, outlets, name, start_from, freshness, batch_barriers)
+        return operator
+
+    def _add(
+        self,
+        task: Any,
+        inlets: Sequence[str | Table | Source],
+        outlets: Sequence[str | Table],
+        name: str | None = None,
+        start_from: StartFrom | None = None,
+        freshness: timedelta | None = None,
+        batch_barriers: int = 1,
+    ) -> None:
         check_batch(task, batch_barriers)
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         where = f"{self.topology}, job {job_name}"
@@ -173,7 +199,6 @@ class BarrierGroup(TaskGroup):
         self._batches[job.name] = batch_barriers
         self._jobs.append((task, job))
         self._tables += [outlet for outlet in outlets if isinstance(outlet, Table)]
-        return operator
 
     def deliver(
         self,
@@ -294,7 +319,40 @@ class BarrierGroup(TaskGroup):
         finally:
             super().__exit__(kind, error, traceback)
 
+    def _add_tasks_by_their_words(self) -> None:
+        """Make jobs of the tasks of the block that nobody handed over. Raises ConfigurationError for one that takes no
+        part in the barrier.
+        """
+        parts = {task.task_id for task, _ in self._jobs}
+        parts |= {task.task_id for task in (self.start, self.commit, *self._checks, *self.deliveries) if task}
+        others = []
+        for task in _tasks_of(self):
+            if task.task_id in parts:
+                continue
+            said = said_by(task, self.topology)
+            if said.only_assets and not could_be_job(task):
+                others.append(task)
+                continue
+            if not (said.inlets or said.outlets):
+                raise ConfigurationError(
+                    f"topology {self.topology}, task {task.task_id}: expected the tables that it reads and writes, "
+                    f"found {task.operator_name} without any: barriers would be committed without what it writes; give "
+                    "it inlets=[...] and outlets=[...], hand it to barrier.job(...), or move it out of the group"
+                )
+            self._add(task, said.inlets, said.outlets)
+            take_out(task)
+            parts.add(task.task_id)
+        for task in others:
+            if not parts & (task.get_flat_relative_ids(upstream=True) | task.get_flat_relative_ids(upstream=False)):
+                raise ConfigurationError(
+                    f"topology {self.topology}, task {task.task_id}: expected a job of the barrier, or a task that the "
+                    f"DAG file puts before or after one, found {task.operator_name} that takes no part; give it "
+                    "inlets=[...] and outlets=[...], put it in the order (task >> barrier.commit), or move it out of "
+                    "the group"
+                )
+
     def _put_together(self) -> None:
+        self._add_tasks_by_their_words()
         jobs = tuple(job for _, job in self._jobs)
         if not jobs:
             raise ConfigurationError(f"topology {self.topology}: expected jobs in this group, found none")
@@ -359,6 +417,15 @@ class BarrierGroup(TaskGroup):
             batch_barriers=self._batches[job.name],
             announce_processed=self.announce_processed,
         )
+
+
+def _tasks_of(group: TaskGroup) -> Iterator[Any]:
+    """Yield the tasks of the group and of groups within it, but for those of another topology's group."""
+    for child in group.children.values():
+        if not isinstance(child, TaskGroup):
+            yield child
+        elif not isinstance(child, BarrierGroup):
+            yield from _tasks_of(child)
 
 
 def _name(table: str | Table) -> str:

@@ -125,6 +125,11 @@ def has_jinja(text: str) -> bool:
     return any(sign in text for sign in ("{{", "{%", "{#"))
 
 
+def could_be_job(task: Any) -> bool:
+    """Return whether the task does work on Spark that could be a job's, also where Airflow maps it."""
+    return hasattr(getattr(task, "operator_class", task), "epoch_work") or adapter_of(task) is not None
+
+
 def _adapter_for(operator: Any) -> Adapter:
     """Return the adapter that hands an attempt to the operator. Raises ConfigurationError if that cannot be done."""
     adapter = adapter_of(operator)

@@ -17,5 +17,5 @@ def undeclared(job: str, what: str, name: str, role: str, declared: Collection[s
     meant = "Add" if near is None else f"Did you mean {near!r}? Otherwise add"
     return UndeclaredTableError(
         f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
-        f"{', '.join(sorted(declared)) or 'none'}. {meant} {line} to its barrier.job(...)"
+        f"{', '.join(sorted(declared)) or 'none'}. {meant} {line} to its barrier.job(...), or to the task itself"
     )
