@@ -293,6 +293,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "schema-as-it-was": "An epoch is computed again only with the columns that it was computed with.",
     },
     "Decide once, publish in order, never overwrite and never go back.": {
+        "rehearsed-is-not-published": "Nothing of a rehearsal is ever published.",
+        "only-rehearsals-are-forgotten": "What is forgotten with all its rows is a rehearsal.",
         "decided-once": "The first decision stands.",
         "only-precommit-is-decided": "Only a barrier that is PRECOMMIT is decided.",
         "expected-main-of-every-table": "The decision names what `main` of every table is expected to be at.",
