@@ -21,5 +21,5 @@ def test_which_runs_are_rehearsals() -> None:
     assert is_one({"barrier_rehearsal": True}, "ann")
     for by in ("ann", None):
         assert not is_one({}, by)
-    with pytest.raises(ConfigurationError, match="barrier_rehearsal.*expected.*'perhaps'"):
+    with pytest.raises(ConfigurationError, match=r"barrier_rehearsal: expected True or False, found 'perhaps'"):
         is_one({"barrier_rehearsal": "perhaps"})
