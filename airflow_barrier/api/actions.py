@@ -292,9 +292,11 @@ def _begun(sight: Sight, deployment: Deployment, asked: models.Planned, actor: s
 
 def _is_same(revision: Revision, asked: models.Planned, actor: str) -> bool:
     return (
-        (revision.revision, revision.actor, revision.reason) == (asked.revision, actor, asked.reason)
+        revision.state is not RevisionState.CANCELLED
+        and (revision.revision, revision.actor, revision.reason) == (asked.revision, actor, asked.reason)
         and (revision.first_barrier, revision.window_end) == (asked.first, asked.last or asked.first)
-        and (set(asked.jobs) <= set(revision.changed), set(asked.recut)) == (True, set(revision.recut))
+        and set(asked.jobs) <= set(revision.changed)
+        and set(asked.recut) == set(revision.recut)
         and (revision.mode is RevisionMode.FULL) is asked.full
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.topology import Job
 from tests.api.asking import Asking, Clock
 from tests.revising.world import RevisedShop
 from tests.support.kept import Kept
@@ -155,6 +156,7 @@ def test_runs_that_could_not_be_woken_are_woken_later(shop: RevisedShop, asking:
     assert answered(asking, "/1/wake")["changed"]
     answered(asking, "/1/cancel")
     assert answered(asking, "/1/wake")["states"] == {"revision 1": "CANCELLED"}
+    assert "found that the next one is revision 2" in refused(asking, "", **BEGIN)
     assert asking.post("shop/revisions/2/wake").status_code == 404
     assert offered(asking, "revisions/1") == []
     assert revisions(shop)[0].state is RevisionState.CANCELLED
@@ -172,3 +174,22 @@ def test_who_may(shop: RevisedShop, asking: Asking) -> None:
         assert asks(user=None).status_code == 401, path
         assert asks(headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403, path
     assert [each.revision for each in revisions(shop)] == [1]
+
+
+def test_dags_that_join_by_it_are_asked_about_too(shop: RevisedShop, asking: Asking) -> None:
+    """Nobody knows their runs: what is to be done about these is said."""
+    deployment, inlet = shop.deployment, "shop.receipts"
+    schema = deployment.tables.load(inlet).schema()
+    deployment.tables.catalog.create_table("shop.mean", schema, properties={"format-version": "2"})
+    mean = Job("mean", "stats", inlets=(inlet,), outlets=("shop.mean",), start_from={inlet: "history"})
+    deployment.meta.topologies.register("shop", "stats", [mean], "test")
+    asking.may_edit("member", DAG)
+    asking.rights.of["member"] = None
+    body = {**SECOND, "jobs": ["mean"]}
+    for path, sent in (("/plan", body), ("", {**BEGIN, **body})):
+        assert asking.post(f"shop/revisions{path}", "member", **sent).status_code == 403
+    assert revisions(shop) == []
+    assert answered(asking, "/plan", **body)["dags"] == ["stats"]
+    told = answered(asking, "", **{**BEGIN, **body})["summary"]
+    assert f"Woke 1 run for it: {runs(2)[0]}. revision 1 of shop waits for DAG stats at barrier 2" in told
+    assert "backfill that day with --dag-run-conf '{\"barrier_revision\": 1}'" in told
