@@ -43,7 +43,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Woken:
-    """What became of waking runs: ``<dag>/<run>`` of those that were woken, and of the ``busy`` ones, which are still
+    """The outcome of waking runs: ``<dag>/<run>`` of those that were woken, and of the ``busy`` ones, which are still
     at work for something else. ``left``: of each other one that could not be woken a sentence, which says what to do.
     """
 
