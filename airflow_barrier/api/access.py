@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.runs import Waker
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import BarrierError, MetaServiceMissingError, Retryable
@@ -89,6 +90,10 @@ class Access(Protocol):
         """Return it with its tables, which some actions need. Raises a :class:`BarrierError` as :meth:`meta_service`,
         or if the tables cannot be reached.
         """
+        ...
+
+    def waker(self) -> Waker:
+        """Return what has runs run again. Raises ConfigurationError where the host has no scheduler."""
         ...
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from email.message import Message
 from typing import Any
@@ -15,26 +15,34 @@ from airflow_barrier.api.access import BarrierId, LeaseId, RevisionNumber, Told,
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep
 from airflow_barrier.coordinator.aborting import abort_by_hand
 from airflow_barrier.coordinator.committing import commit_by_hand
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.resolving import in_the_way, resolve_table
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
 from airflow_barrier.coordinator.revisions.publish import cancel_revision
+from airflow_barrier.coordinator.revisions.runs import Woken, wake_window
+from airflow_barrier.coordinator.revisions.telling import notes_of, plan_lines, revision_command
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
     IllegalTransitionError,
     NotPrecommitError,
     Retryable,
+    RevisionRefusedError,
     UnknownBarrierError,
     UnknownRevisionError,
     UnknownTableError,
 )
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
+from airflow_barrier.protocol.topology import Job
 
 MAY_NOT = "expected somebody who may edit all DAGs that have jobs in this topology, found none; ask one who may"
 NOT_NOW = (
     "it could not be done just now: the MetaService or the tables did not answer, or somebody was at the same thing; "
     "the log of the server says why. Look again; trying again is harmless"
 )
+NOT_WOKEN = "its runs could not be woken just now; the log of the server says why. Wake its runs once that is mended"
 ELSEWHERE = "expected a request of this server's own pages, or of a program, found one of another site's page"
 NOT_JSON = "expected Content-Type: application/json"
 _UNKNOWN = (UnknownBarrierError, UnknownRevisionError, UnknownTableError)
@@ -74,6 +82,7 @@ router = APIRouter(
     prefix="/v1/deployments/{deployment}/topologies/{topology}",
     route_class=Acted,
     responses={
+        400: {"model": models.Problem, "description": "The body is no text in UTF-8."},
         403: {"model": models.Problem, "description": "Not all DAGs that have jobs in it may be edited."},
         409: {"model": models.Problem, "description": "It cannot be done as things are; why, and what can."},
         415: {"model": models.Problem, "description": "The body is not said to be JSON."},
@@ -194,6 +203,104 @@ def cancel(
     return outcomes.of_cancel(after, changed=before.state is RevisionState.STAGING)
 
 
+@router.post(
+    "/revisions/plan",
+    operation_id="plan",
+    summary="Plan to compute barriers again from one on, after input or code was corrected; nothing is changed",
+)
+def plan(access: AccessDep, sight: SightDep, deployment: str, asked: models.Correction) -> models.Plan:
+    _require(sight, {sight.version})
+    with _refusals():
+        found = _planned(sight, access.deployment(deployment), asked)
+        return models.Plan(
+            revision=_next_number(sight),
+            lines=list(plan_lines(found)),
+            notes=list(notes_of(found)),
+            command=revision_command(found.wanted),
+            dags=list(found.owners),
+        )
+
+
+@router.post(
+    "/revisions", operation_id="begin", summary="Begin a revision that was planned, and wake the runs that compute it"
+)
+def begin(access: AccessDep, sight: SightDep, deployment: str, asked: models.Planned) -> models.Done:
+    _require(sight, {sight.version})
+    with _refusals():
+        waker, there = access.waker(), access.deployment(deployment)
+        revision, is_new = _begun(sight, there, asked, access.actor)
+    if revision.state is not RevisionState.STAGING:
+        return outcomes.of_waking(revision, Woken(), f"{revision} was begun before.", changed=False)
+    try:
+        woken = wake_window(there, revision, None, waker)
+    except BarrierError as error:  # it has begun, which is to be told
+        log.warning("%s: its runs were not woken: %s", revision, error)
+        woken = Woken(left=(NOT_WOKEN,))
+    said = f"Began {revision}." if is_new else f"{revision} was begun before."
+    return outcomes.of_waking(revision, woken, said, changed=is_new)
+
+
+@router.post(
+    "/revisions/{revision}/wake", operation_id="wake", summary="Wake the runs that have not computed a revision's days"
+)
+def wake(
+    access: AccessDep, sight: SightDep, deployment: str, revision: RevisionNumber, asked: models.Again
+) -> models.Done:
+    found, barriers = sight.meta.overviews.revised(sight.name, revision)
+    _require(sight, {each.topology_version for each in barriers}, found)
+    with _refusals():
+        woken = wake_window(access.deployment(deployment), found, None, access.waker())
+    log.info("%s woke the runs of %s: %s", access.actor, found, ", ".join(woken.runs) or "none")
+    return outcomes.of_waking(found, woken, changed=bool(woken.runs))
+
+
+def _planned(sight: Sight, deployment: Deployment, asked: models.Correction) -> RevisionPlan:
+    wanted = Wanted(
+        sight.name,
+        asked.first,
+        asked.last,
+        changed=asked.jobs,
+        recut=asked.recut,
+        mode=RevisionMode.FULL if asked.full else RevisionMode.INCREMENTAL,
+    )
+    found = plan_revision(deployment, wanted)
+    _require(sight, {each.topology_version for each in found.barriers}, joining=found.jobs)
+    return found
+
+
+def _next_number(sight: Sight) -> int:
+    return 1 + sum(each.revision for each in sight.meta.revisions.newest(sight.name, 1))
+
+
+def _begun(sight: Sight, deployment: Deployment, asked: models.Planned, actor: str) -> tuple[Revision, bool]:
+    """Begin it, unless the same has been before by the same one, whose answer was lost; return whether it is new."""
+    try:
+        found = _planned(sight, deployment, asked)
+        number = _next_number(sight)
+        if number != asked.revision:
+            raise RevisionRefusedError(  # safety: begun-once
+                f"topology {sight.name}: expected what you begin to be revision {asked.revision}, as it was planned, "
+                f"found that the next one is revision {number}; look at the newest revision, and plan yours again"
+            )
+        return begin_revision(deployment, found, reason=asked.reason, actor=actor), True
+    except RevisionRefusedError:
+        before = [each for each in sight.meta.revisions.newest(sight.name, 1) if _is_same(each, asked, actor)]
+        if not before:
+            raise
+        return before[0], False
+
+
+def _is_same(revision: Revision, asked: models.Planned, actor: str) -> bool:
+    return (
+        revision.state is not RevisionState.CANCELLED
+        and (revision.revision, revision.actor, revision.reason) == (asked.revision, actor, asked.reason)
+        and (revision.first_barrier, revision.window_end) == (asked.first, asked.last or asked.first)
+        and set(asked.jobs) <= set(revision.changed)
+        and set(asked.recut) == set(revision.recut)
+        and (revision.mode is RevisionMode.FULL) is asked.full
+    )
+
+
 def _require_at(sight: Sight, barrier_id: int) -> Barrier:
     """The barrier, if the caller may edit all that an action at it can reach."""
     barrier = sight.meta.barriers.get(sight.name, barrier_id)
@@ -202,8 +309,10 @@ def _require_at(sight: Sight, barrier_id: int) -> Barrier:
     return barrier
 
 
-def _require(sight: Sight, versions: Collection[int], revision: Revision | None = None) -> None:
-    if not sight.edits_all(versions, revision):
+def _require(
+    sight: Sight, versions: Collection[int], revision: Revision | None = None, joining: Iterable[Job] = ()
+) -> None:
+    if not sight.edits_all(versions, revision, joining):
         raise HTTPException(403, MAY_NOT)
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from airflow_barrier.protocol.cells import CellState
 from airflow_barrier.protocol.health import Health
@@ -60,13 +60,15 @@ class Deployments(Model):
 
 
 class Act(str, Enum):
-    """The name of an action; the last part of the address that does it."""
+    """The name of an action; the last part of the address that does it. To revise is planned first."""
 
     ABORT = "abort"
     COMMIT = "commit"
     RESOLVE = "resolve"
     RELEASE = "release"
     CANCEL = "cancel"
+    REVISE = "revise"
+    WAKE = "wake"
 
 
 class Action(Model):
@@ -639,15 +641,53 @@ _Reason = Annotated[
 ]
 
 
+#: Up to what JSON's numbers are exact everywhere.
+_BarrierId = Annotated[int, Field(ge=0, lt=2**53)]
+
+
 class Asked(BaseModel):
     """``reason``: why, for the audit and for the tasks that meet it."""
 
     reason: _Reason
 
 
+class Again(BaseModel):
+    """An object without fields: what is done again was begun, and its reason is known."""
+
+
 class Decided(Asked):
     table: str
     decision: Decision
+
+
+class Correction(BaseModel):
+    """``first`` and ``last``: barriers' numbers; without ``last`` the first one alone. ``jobs``: those whose code or
+    input was corrected; none: all that read sources. ``recut``: sources that are cut anew. ``full``: from empty tables.
+    """
+
+    first: _BarrierId
+    last: _BarrierId | None = None
+    jobs: list[str] = Field(default_factory=list, max_length=1000)
+    recut: list[str] = Field(default_factory=list, max_length=1000)
+    full: bool = False
+
+
+class Planned(Correction, Asked):
+    """``revision``: the number that the plan has named. It is begun once."""
+
+    revision: int = Field(ge=1, lt=2**31)
+
+
+class Plan(Model):
+    """``revision``: the number that it gets if it is begun now. ``lines`` and ``notes`` are what the ``command`` prints
+    first, which begins the same. ``dags``: those that compute again.
+    """
+
+    revision: int
+    lines: list[str]
+    notes: list[str]
+    command: str
+    dags: list[str]
 
 
 class Done(Model):

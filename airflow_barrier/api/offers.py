@@ -10,8 +10,8 @@ from airflow_barrier.api.models import Act, Action
 from airflow_barrier.api.sight import Sight
 from airflow_barrier.coordinator.resolving import InTheWay
 from airflow_barrier.protocol.leases import Lease
-from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.records import Barrier, BarrierKind
+from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS, Revision, RevisionState
 from airflow_barrier.protocol.states import STAGING_BARRIERS, UNCOMMITTED_BARRIERS, BarrierState, Decision
 
 #: Numbers that are listed one by one.
@@ -39,6 +39,8 @@ def reach(sight: Sight, barrier: Barrier) -> Reach:
 
 
 def of_barrier(sight: Sight, barrier: Barrier) -> list[Action]:
+    if barrier.state is BarrierState.COMMIT:
+        return _revise(sight, barrier)
     if barrier.state not in UNCOMMITTED_BARRIERS:
         return []
     near = reach(sight, barrier)
@@ -57,6 +59,19 @@ def of_barrier(sight: Sight, barrier: Barrier) -> list[Action]:
     if barrier.state in STAGING_BARRIERS:
         actions.append(_abort(near, barrier))
     return actions
+
+
+def _revise(sight: Sight, barrier: Barrier) -> list[Action]:
+    if barrier.kind is not BarrierKind.EPOCH or barrier.expiring_at is not None:
+        return []
+    later = sight.meta.barriers.epochs(sight.name, first=barrier.barrier_id, limit=MAX_REPLAY_BARRIERS)
+    if sight.meta.revisions.under_way(sight.name) or not sight.edits_all({each.topology_version for each in later}):
+        return []
+    says = (
+        "Has this barrier and all later ones computed again by their DAGs' runs, once you have seen the plan. Readers "
+        "see what was until all of it is published in one step."
+    )
+    return [Action(action=Act.REVISE, label="Correct from here…", says=says)]
 
 
 def _commit(sight: Sight, barriers: Sequence[Barrier]) -> Action:
@@ -93,7 +108,15 @@ def of_revision(sight: Sight, revision: Revision, versions: Collection[int]) -> 
         f"Gives up revision {revision.revision}: what it has computed of {count} from barrier {revision.first_barrier} "
         "on is lost. Readers have seen nothing of it."
     )
-    return [Action(action=Act.CANCEL, label=f"Cancel revision {revision.revision}", says=says)]
+    window = listed("barrier", range(revision.first_barrier, revision.window_end + 1))
+    wakes = (
+        f"Has the runs of {window} run again that have not computed it: those that failed, or that nobody has woken. "
+        "Runs that are on their way are left alone."
+    )
+    return [
+        Action(action=Act.CANCEL, label=f"Cancel revision {revision.revision}", says=says),
+        Action(action=Act.WAKE, label="Wake its runs", says=wakes),
+    ]
 
 
 def of_leases(sight: Sight, leases: Sequence[Lease]) -> dict[int, list[Action]]:

@@ -9,6 +9,7 @@ from airflow_barrier.api.offers import listed
 from airflow_barrier.coordinator.aborting import Aborted
 from airflow_barrier.coordinator.committing import Committed, NotYet
 from airflow_barrier.coordinator.resolving import Resolved
+from airflow_barrier.coordinator.revisions.runs import Woken
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState, Decision
@@ -67,8 +68,23 @@ def of_cancel(revision: Revision, *, changed: bool) -> models.Done:
     return models.Done(
         changed=changed,
         summary=said if changed else f"Revision {number} was cancelled before.",
-        states={f"revision {number}": revision.state.value},
+        states=_state(revision),
     )
+
+
+def of_waking(revision: Revision, woken: Woken, began: str = "", *, changed: bool = True) -> models.Done:
+    """``began``: a sentence of what was done before that; ``changed`` then tells of that."""
+    runs = f"{len(woken.runs)} run{'' if len(woken.runs) == 1 else 's'}"
+    said = [began] if began else []
+    said.append(f"Woke {runs} for it: {', '.join(woken.runs)}." if woken.runs else "No run had to be woken.")
+    if woken.busy:
+        said.append(f"Still at work for something else: {', '.join(woken.busy)}; wake its runs once they have ended.")
+    said += [f"{sentence}." for sentence in woken.left]
+    return models.Done(changed=changed, summary=" ".join(said), states=_state(revision))
+
+
+def _state(revision: Revision) -> dict[str, str]:
+    return {f"revision {revision.revision}": revision.state.value}
 
 
 def of_barriers(barriers: Iterable[Barrier], summary: str, *, changed: bool = True) -> models.Done:

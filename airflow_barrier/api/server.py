@@ -17,6 +17,7 @@ from airflow_barrier.api.iceberg import create_iceberg
 from airflow_barrier.api.tokens import ANYBODY, Bearer, Tokens
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import CredentialsOf, Deployment
+from airflow_barrier.coordinator.runs import Waker
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -78,6 +79,12 @@ class TokenAccess:
         if name != self.served.name or self.served.deployment is None:
             raise ConfigurationError(f"deployment {name!a}: expected {self.served.name}, and its tables to be served")
         return self.served.deployment
+
+    def waker(self) -> Waker:
+        raise ConfigurationError(
+            "expected a scheduler, whose runs compute a revision, found airflow-barrier serve, which has none; ask "
+            "Airflow's API server, or begin it by airflow-barrier revision run"
+        )
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return self.served.credentials(what, conn_id, conn_type)

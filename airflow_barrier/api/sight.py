@@ -69,11 +69,15 @@ class Sight:
         self.ask(owners(found))
         return found
 
-    def edits_all(self, versions: Collection[int], revision: Revision | None = None) -> bool:
+    def edits_all(
+        self, versions: Collection[int], revision: Revision | None = None, joining: Iterable[Job] = ()
+    ) -> bool:
         """Return whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions
-        and now, or that join by ``revision``: who gives something up, or publishes it, does so for all of them.
+        and now, or that join by ``revision``, or are ``joining``: who gives something up, publishes it, or has it
+        computed again, does so for all of them.
         """
-        dags = {dag for topology in self.versions(versions).values() for dag in owners(topology.jobs)}
+        dags = {dag for topology in self.versions(versions).values() for dag in owners(topology.jobs)} | owners(joining)
+        self.ask(dags)
         if revision is not None:
             dags |= owners(job for job in self.joining([revision]) if job.name in revision.jobs)
         if not self.sees_all(dags):

@@ -606,7 +606,7 @@ def _next_publish(
     revision = close_gate_if_near(deployment, revision, actor)
     following = next_unstaged(deployment, revision, number)
     if number >= revision.window_end and following is not None:
-        busy = wake_runs(deployment, revision, following, run.ref, scheduler)
+        busy = wake_runs(deployment, revision, following, run.ref, scheduler).busy
         if busy:
             ended = Unseen(f"{', '.join(busy)} to end, to have it run again for {revision}")
             return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)

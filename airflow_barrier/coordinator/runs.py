@@ -77,8 +77,8 @@ class Run:
         return self.timestamp if self.barrier_id is None else self.barrier_id
 
 
-class Scheduler(Protocol):
-    """The scheduler's own knowledge of runs, and what only it can do with them. Airflow's is in the operators' room."""
+class Waker(Protocol):
+    """The part of a scheduler that looks at runs and has them run again. Airflow's API server has it, too."""
 
     def state(self, dag_id: str, run_id: str) -> str | None:
         """``queued``, ``running``, ``success`` or ``failed``; None: there is no such run.
@@ -93,6 +93,10 @@ class Scheduler(Protocol):
         Raises UnknownRunError, RunActiveError, AirflowRefusedError, AirflowUnavailableError.
         """
         ...
+
+
+class Scheduler(Waker, Protocol):
+    """The scheduler's own knowledge of runs, and what only it can do with them. Airflow's is in the operators' room."""
 
     def is_running(self, request_key: str) -> bool:
         """Return True if the task that asked for an attempt, the same one in another run, is running."""

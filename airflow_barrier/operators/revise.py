@@ -98,29 +98,18 @@ class ReviseOperator(BaseOperator):
         self.wait_timeout = wait_timeout
 
     def execute(self, context: Context) -> int:
-        from airflow_barrier.coordinator.revisions.runs import wake_runs
+        from airflow_barrier.coordinator.revisions.runs import wake_window
         from airflow_barrier.operators._waking import AirflowScheduler
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             revision = self._begun(deployment, context) or self._begin(deployment, context)
             self._show(context, revision)
-            busy = [
-                run
-                for barrier in deployment.meta.revisions.barriers(self.topology, revision.revision)
-                if barrier.barrier_id <= revision.window_end
-                for run in wake_runs(
-                    deployment,
-                    revision,
-                    deployment.meta.barriers.get(self.topology, barrier.barrier_id),
-                    run_of_task(context).ref,
-                    AirflowScheduler(context),
-                )
-            ]
-            if busy:
+            woken = wake_window(deployment, revision, run_of_task(context).ref, AirflowScheduler(context))
+            if woken.busy:
                 raise RunActiveError(
-                    f"{revision}: expected the runs of its days to have ended, found {', '.join(busy)} still at work; "
-                    "the next try wakes them"
+                    f"{revision}: expected the runs of its days to have ended, found {', '.join(woken.busy)} still at "
+                    "work; the next try wakes them"
                 )
             return self._wait(revision, context)
 

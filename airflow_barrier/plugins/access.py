@@ -29,6 +29,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.hooks.credentials import credentials_of
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.plugins.waits import find_waits
+from airflow_barrier.plugins.waking import AirflowWaker
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -89,6 +90,9 @@ class AirflowAccess:
             return get_auth_manager().is_authorized_dag(method=method, details=details, user=self.user)
 
         return set(filter(may, asked))
+
+    def waker(self) -> AirflowWaker:
+        return AirflowWaker()
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return credentials_of(what, conn_id, conn_type)

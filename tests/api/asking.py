@@ -15,9 +15,10 @@ from airflow_barrier.api.app import create_api
 from airflow_barrier.api.iceberg import create_iceberg
 from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment, nobody_gets_in
+from airflow_barrier.coordinator.runs import Waker
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.errors import AirflowUnavailableError, ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class User:
     def actor(self) -> str:
         return f"{self.name} (test)"
 
+    def waker(self) -> Waker:
+        return self.rights.waker
+
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return nobody_gets_in(what, conn_id, conn_type)
 
@@ -67,6 +71,26 @@ def no_tables(name: str) -> Deployment:
 
 
 @dataclass
+class Clock:
+    """A scheduler whose runs have ended, until they are woken; those of ``busy`` have not, and whoever asks while it is
+    ``away`` gets no answer.
+    """
+
+    woken: list[str] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    away: bool = False
+
+    def state(self, dag_id: str, run_id: str) -> str | None:
+        if self.away:
+            raise AirflowUnavailableError("expected Airflow's database to answer, found internal things")
+        return "running" if f"{dag_id}/{run_id}" in self.busy else "success"
+
+    def wake(self, dag_id: str, run_id: str) -> None:
+        self.woken.append(f"{dag_id}/{run_id}")
+        self.busy.add(f"{dag_id}/{run_id}")
+
+
+@dataclass
 class Rights:
     """User -> the DAGs that they may read, or edit; None: all of them. They may change meanwhile. ``wait``: why
     something does not begin.
@@ -75,6 +99,7 @@ class Rights:
     metas: Mapping[str, MetaService]
     connect: Callable[[str], Deployment] = no_tables
     wait: Callable[[Awaited], Wait | None] = lambda awaited: None
+    waker: Clock = field(default_factory=Clock)
     edits: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None})
     of: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None, "nobody": frozenset()})
 

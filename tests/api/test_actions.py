@@ -136,7 +136,7 @@ def test_dags_that_join_are_asked_about_too(shop: World, asking: Asking) -> None
         assert offered(asking, path, members) == {}
         assert asking.post(f"{path}/{'cancel' if 'revisions' in path else 'abort'}", members).status_code == 403
     everybody = asking.may_edit("everybody", "secret", "shop", "stats")
-    assert offered(asking, "shop/revisions/1", everybody) == {"cancel": "Cancel revision 1"}
+    assert offered(asking, "shop/revisions/1", everybody) == {"cancel": "Cancel revision 1", "wake": "Wake its runs"}
 
 
 def test_pages_of_other_sites_do_nothing(shop: World, asking: Asking) -> None:
@@ -229,7 +229,7 @@ def test_commit(attacked: Attacked, there: Asking) -> None:
     assert actors(attacked.meta, "shopping", "commit")[-1] == "admin (test): its DAG was deleted"
     assert done(there, "shopping/barriers/4/commit")["summary"] == "Barrier 4 was committed before."
     assert "decision to commit is durable" in refused(there, "shopping/barriers/4/abort")
-    assert offered(there, "shopping/barriers/4") == {}
+    assert offered(there, "shopping/barriers/4") == {"revise": "Correct from here…"}
 
 
 def test_what_is_not_precommit_is_not_committed(template: Template) -> None:
@@ -289,8 +289,8 @@ def test_somebody_has_mended_it(attacked: Attacked, there: Asking) -> None:
 
 def test_cancel(attacked: Attacked, there: Asking) -> None:
     revise(attacked)
-    assert offered(there, "shopping/revisions/1") == {"cancel": "Cancel revision 1"}
-    (action,) = there.told("shopping/revisions/1")["actions"]
+    assert offered(there, "shopping/revisions/1") == {"cancel": "Cancel revision 1", "wake": "Wake its runs"}
+    (action, _) = there.told("shopping/revisions/1")["actions"]
     assert "what it has computed of 1 table from barrier 2 on is lost" in action["says"]
     told = done(there, "shopping/revisions/1/cancel", reason="the wrong day")
     assert (told["changed"], told["states"]) == (True, {"revision 1": "CANCELLED"})

@@ -377,6 +377,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "revision-transitions": "What may follow each state of a revision; COMMIT and CANCELLED are final.",
         "illegal-revision-transition": "Its state is followed only by those that may follow it.",
         "one-revision-under-way": "One revision of a topology is under way.",
+        "begun-once": "Who begins it again, since the answer was lost, begins no other one.",
         "revises-what-was-planned": "It begins with the topology that it was planned for.",
         "range-in-history": "It corrects days that are in the history.",
         "something-to-correct": "It corrects what was committed.",

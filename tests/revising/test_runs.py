@@ -174,12 +174,12 @@ def test_a_run_that_another_task_wakes_in_this_moment_stays_the_revisions(embedd
     state = RuntimeTaskInstance.get_dagrun_state
     context: Any = {"ti": SimpleNamespace(task=task, dag_id=DAG, run_id="another", get_dagrun_state=state)}
     with set_current_context(context), supervised(answer):
-        busy = of_runs.wake_runs(
+        woken = of_runs.wake_runs(
             embedded.deployment,
             revision,
             embedded.barrier(2),
             RunRef(DAG, "another", "scheduled"),
             AirflowScheduler(context),
         )
-    assert busy == (f"{DAG}/scheduled__2",)
+    assert woken == of_runs.Woken(busy=(f"{DAG}/scheduled__2",))
     assert [run.run_id for run in revisions.runs("shop", revision.revision)] == ["scheduled__2"] * bound

@@ -194,7 +194,7 @@ def the_graph_leads_to_who_took_the_time(page: Page, ui: Path) -> None:
 
 def what_was_computed_again(page: Page, ui: Path, counting: Counting) -> None:
     tab(page, "Revisions").click()
-    expect(page.get_by_text("Nothing was computed again yet: airflow-barrier revise")).to_be_visible()
+    expect(page.get_by_text("Nothing was computed again yet: once input or code was corrected")).to_be_visible()
     revised(counting, barrier=2, predecessor=1, reason="the sums were wrong")
     # the stream says so, and the list is asked for anew
     row = page.get_by_role("row").filter(has_text="the sums were wrong")

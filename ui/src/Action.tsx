@@ -5,7 +5,9 @@ import { Answered } from "./Answered";
 import { address } from "./api";
 import type { Doing } from "./asked";
 import { useAsked, useDoing } from "./asked";
-import type { Action, TablesInTheWay } from "./model";
+import { Correct } from "./Correct";
+import type { Action, Done, TablesInTheWay } from "./model";
+import { Why } from "./Why";
 
 /** Something that may be done: what it is called, what will happen, and the question that does it. */
 interface Offer {
@@ -13,6 +15,8 @@ interface Offer {
   says: string;
   url: string;
   body: Record<string, string>;
+  /** Why is not asked: that is known. */
+  unasked?: boolean;
 }
 
 export interface Acting {
@@ -24,20 +28,11 @@ export interface Acting {
 /** One thing at a time is done from a page. ``again``: called once something has been. */
 export function useActing(again: () => void): Acting {
   const [offer, choose] = useState<Offer | null>(null);
-  const doing = useDoing(again);
-  const outcome = useRef<HTMLParagraphElement>(null);
-  const { said, problem } = doing;
-  useEffect(() => {
-    if (said !== null) {
-      choose(null);
-    }
-  }, [said]);
-  useEffect(() => {
-    // once the dialog is gone; the button that had the focus before is gone as a rule
-    if (said !== null && offer === null) {
-      outcome.current?.focus();
-    }
-  }, [said, offer]);
+  const doing = useDoing<Done>(() => {
+    choose(null);
+    again();
+  });
+  const { answer, problem } = doing;
   return {
     choose: (chosen) => {
       doing.forget();
@@ -46,11 +41,7 @@ export function useActing(again: () => void): Acting {
     shown: (
       <>
         {offer !== null && <Sure key={offer.label} offer={offer} doing={doing} close={() => choose(null)} />}
-        {said !== null && (
-          <p ref={outcome} className="done" role="status" tabIndex={-1}>
-            {said}
-          </p>
-        )}
+        {answer !== null && offer === null && <Outcome>{answer.summary}</Outcome>}
         {problem !== null && offer === null && (
           <p className="problem" role="alert">
             {problem.message}
@@ -61,8 +52,21 @@ export function useActing(again: () => void): Acting {
   };
 }
 
+/** What came of an action. The button that had the focus before is gone as a rule. */
+export function Outcome({ children }: { children: ReactNode }) {
+  const outcome = useRef<HTMLParagraphElement>(null);
+  useEffect(() => {
+    outcome.current?.focus();
+  }, []);
+  return (
+    <p ref={outcome} className="done" role="status" tabIndex={-1}>
+      {children}
+    </p>
+  );
+}
+
 /** Says what will happen, and asks why. */
-function Sure({ offer, doing, close }: { offer: Offer; doing: Doing; close: () => void }) {
+function Sure({ offer, doing, close }: { offer: Offer; doing: Doing<Done>; close: () => void }) {
   const [reason, setReason] = useState("");
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -73,24 +77,14 @@ function Sure({ offer, doing, close }: { offer: Offer; doing: Doing; close: () =
   }, []);
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    doing.start(offer.url, { ...offer.body, reason });
+    doing.start(offer.url, offer.unasked ? offer.body : { ...offer.body, reason });
   };
   return (
     <dialog ref={dialog} onClose={close} aria-labelledby={`${id}label`} aria-describedby={`${id}says`}>
       <form onSubmit={submit}>
         <h3 id={`${id}label`}>{offer.label}</h3>
         <p id={`${id}says`}>{offer.says}</p>
-        <label>
-          Why, for the audit
-          <input
-            value={reason}
-            onChange={(event) => setReason(event.target.value)}
-            required
-            maxLength={500}
-            pattern=".*\S.*"
-            autoComplete="off"
-          />
-        </label>
+        {!offer.unasked && <Why reason={reason} change={setReason} />}
         {doing.problem && (
           <p className="problem" role="alert">
             {doing.problem.message}
@@ -114,12 +108,13 @@ function Sure({ offer, doing, close }: { offer: Offer; doing: Doing; close: () =
 /** A button for each action; ``at``: the address of what they are about, in parts. */
 export function Buttons({ actions, at, choose }: { actions: Action[]; at: string[]; choose: Acting["choose"] }) {
   const [looking, look] = useState(false);
+  const offers = (name: Action["action"]) => actions.some(({ action }) => action === name);
   return (
     <>
       {actions.length > 0 && (
         <div className="line acts" role="group" aria-label="What you may do">
           {actions.map(({ action, label, says }) =>
-            action === "resolve" ? (
+            action === "resolve" || action === "revise" ? (
               <button key={action} title={says} aria-expanded={looking} onClick={() => look(!looking)}>
                 {label}
               </button>
@@ -128,7 +123,7 @@ export function Buttons({ actions, at, choose }: { actions: Action[]; at: string
                 key={action}
                 title={says}
                 aria-haspopup="dialog"
-                onClick={() => choose({ label, says, url: address([...at, action]), body: {} })}
+                onClick={() => choose({ label, says, url: address([...at, action]), body: {}, unasked: action === "wake" })}
               >
                 {label}
               </button>
@@ -136,7 +131,8 @@ export function Buttons({ actions, at, choose }: { actions: Action[]; at: string
           )}
         </div>
       )}
-      {looking && actions.some(({ action }) => action === "resolve") && <Decisions at={at} choose={choose} />}
+      {looking && offers("resolve") && <Decisions at={at} choose={choose} />}
+      {looking && offers("revise") && <Correct at={at} />}
     </>
   );
 }

@@ -1,6 +1,6 @@
-import { Link } from "react-router-dom";
+import { Link, useLocation } from "react-router-dom";
 
-import { Buttons, useActing } from "./Action";
+import { Buttons, Outcome, useActing } from "./Action";
 import { Age } from "./Age";
 import { Answered } from "./Answered";
 import { address } from "./api";
@@ -40,7 +40,7 @@ export function Revisions({ deployment, topology, live, place }: ViewProps) {
           {revisions.length === 0 ? (
             <Empty>
               {before === null
-                ? "Nothing was computed again yet: airflow-barrier revise, or a ReviseOperator, does it once input or code was corrected."
+                ? "Nothing was computed again yet: once input or code was corrected, open the first barrier that is wrong, and correct from there."
                 : "There are no older revisions: go back to the newest."}
             </Empty>
           ) : (
@@ -75,12 +75,15 @@ export function Revision({ deployment, topology, live, revision }: ViewProps & {
   const asked = useAsked<RevisionDetail>(address(at));
   useChanges(live, topology, asked.again);
   const acting = useActing(asked.again);
+  // what the page said that began it
+  const { state } = useLocation() as { state: { said?: string } | null };
   return (
     <article>
       <h3>
         Revision {revision}
         {asked.answer && <span className={`pill state ${asked.answer.state}`}>{asked.answer.state}</span>}
       </h3>
+      {state?.said && <Outcome>{state.said}</Outcome>}
       {acting.shown}
       {asked.answer && <Buttons actions={asked.answer.actions} at={at} choose={acting.choose} />}
       <Answered asked={asked}>

@@ -71,7 +71,7 @@ export async function ask<T>(url: string, stopped: AbortSignal): Promise<T> {
 }
 
 /** Has something done; what is refused says why. */
-export async function act<T>(url: string, body: Record<string, string>): Promise<T> {
+export async function act<T>(url: string, body: Record<string, unknown>): Promise<T> {
   const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetched(url, sent, LONG_PATIENCE);
   if (!answer.ok) {

@@ -3,7 +3,6 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 
 import { act, ask, Refused } from "./api";
-import type { Done } from "./model";
 
 const AT_MOST_EVERY = 1_000;
 
@@ -81,28 +80,28 @@ function kept<T>(before: Heard<T>, url: string, problem: Refused): T | null {
 }
 
 /** Something that is being done, or what came of the last one. */
-export interface Doing {
+export interface Doing<T> {
   busy: boolean;
-  said: string | null;
+  answer: T | null;
   problem: Refused | null;
-  start: (url: string, body: Record<string, string>) => void;
+  start: (url: string, body: Record<string, unknown>) => void;
   forget: () => void;
 }
 
-const NOTHING = { busy: false, said: null, problem: null };
+const NOTHING = { busy: false, answer: null, problem: null };
 
-/** ``again``: called once something has been done. */
-export function useDoing(again: () => void): Doing {
-  const [state, setState] = useState<Pick<Doing, "busy" | "said" | "problem">>(NOTHING);
-  const start = (url: string, body: Record<string, string>) => {
+/** ``then``: called once something has been done. */
+export function useDoing<T>(then: (answer: T) => void = () => undefined): Doing<T> {
+  const [state, setState] = useState<Pick<Doing<T>, "busy" | "answer" | "problem">>(NOTHING);
+  const start = (url: string, body: Record<string, unknown>) => {
     if (state.busy) {
       return;
     }
     setState({ ...NOTHING, busy: true });
-    act<Done>(url, body).then(
-      ({ summary }) => {
-        setState({ ...NOTHING, said: summary });
-        again();
+    act<T>(url, body).then(
+      (answer) => {
+        setState({ ...NOTHING, answer });
+        then(answer);
       },
       (error: unknown) =>
         setState({ ...NOTHING, problem: error instanceof Refused ? error : new Refused(0, String(error)) }),

@@ -24,7 +24,7 @@ export interface Deployments {
 
 /** What who asks may do now, and what will happen then. */
 export interface Action {
-  action: "abort" | "commit" | "resolve" | "release" | "cancel";
+  action: "abort" | "commit" | "resolve" | "release" | "cancel" | "revise" | "wake";
   label: string;
   says: string;
 }
@@ -35,6 +35,15 @@ export interface TablesInTheWay {
     finding: string | null;
     choices: { decision: string; label: string; says: string }[];
   }[];
+}
+
+/** ``revision``: the number that it gets. */
+export interface Plan {
+  revision: number;
+  lines: string[];
+  notes: string[];
+  command: string;
+  dags: string[];
 }
 
 export interface Done {

@@ -31,6 +31,11 @@ export const STYLE = `
 .barriers .done{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("green")}}
 .barriers td .line{margin:0}
 .barriers .acts{border-top:1px solid var(--line);padding-top:10px}
+.barriers .correct{border:1px solid var(--line);border-radius:8px;padding:0 16px 12px;margin:8px 0}
+.barriers .correct fieldset{margin:8px 0}
+.barriers .correct fieldset label{display:block;margin:4px 0}
+.barriers .correct :is([type=radio],[type=checkbox]){width:auto;margin-right:8px}
+.barriers .correct [type=number]{width:8em}
 .barriers .decisions{list-style:none;padding:0}
 .barriers .decisions li{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}
 .barriers .decisions .line{flex-wrap:nowrap}

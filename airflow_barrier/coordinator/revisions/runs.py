@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.runs import AT_REST, ENDED, Run, Scheduler
+from airflow_barrier.coordinator.runs import AT_REST, ENDED, Run, Scheduler, Waker
 from airflow_barrier.protocol.errors import (
     AirflowRefusedError,
     RevisionRefusedError,
@@ -39,6 +39,20 @@ class Runs:
     of: Mapping[str, str]
     unknown: tuple[str, ...]
     staged: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Woken:
+    """The outcome of waking runs: ``<dag>/<run>`` of those that were woken, and of the ``busy`` ones, which are still
+    at work for something else. ``left``: of each other one that could not be woken a sentence, which says what to do.
+    """
+
+    runs: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def __add__(self, other: Woken) -> Woken:
+        return Woken(self.runs + other.runs, self.busy + other.busy, self.left + other.left)
 
 
 def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | int, dag_id: str) -> Barrier:
@@ -176,22 +190,39 @@ def _wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, r
             wake_runs(deployment, revision, following, run.ref, scheduler)
 
 
+def wake_window(deployment: Deployment, revision: Revision, asking: RunRef | None, waker: Waker) -> Woken:
+    """Wake the runs of the barriers that a person asked for, the oldest first; what follows them wakes itself.
+
+    Again is fine: a run that is on its way is left alone, and one that failed since is woken again. Raises
+    AirflowUnavailableError, RevisionEndedError.
+
+    >>> wake_window(deployment, revision, None, waker).runs  # doctest: +SKIP
+    ('shopping/scheduled__2017-01-06T00:00:00+00:00',)
+    """
+    barriers, woken = deployment.meta.barriers, Woken()
+    for each in deployment.meta.revisions.barriers(revision.topology, revision.revision):
+        if each.barrier_id <= revision.window_end:
+            standing = barriers.get(revision.topology, each.barrier_id)
+            woken += wake_runs(deployment, revision, standing, asking, waker)
+    return woken
+
+
 def wake_runs(
-    deployment: Deployment, revision: Revision, barrier: Barrier, asking: RunRef, scheduler: Scheduler
-) -> tuple[str, ...]:
-    """Wake the runs of ``barrier`` that have not come yet; returns those that are still at work for something else.
+    deployment: Deployment, revision: Revision, barrier: Barrier, asking: RunRef | None, waker: Waker
+) -> Woken:
+    """Wake the runs of ``barrier`` that have not come yet.
 
     A run that is woken is bound to the revision: from then on its tasks know what they are for. The run that is
-    ``asking`` is left alone.
+    ``asking`` is left alone (None: no run asks).
     """
     meta = deployment.meta
     known = {(run.dag_id, run.run_id) for run in meta.revisions.runs(revision.topology, revision.revision)}
     runs = runs_at(deployment, revision, barrier)
-    busy = []
+    woken, busy, left = [], [], []
     for dag_id, run_id in sorted(runs.of.items()):
-        if (dag_id, run_id) == (asking.dag_id, asking.run_id):
+        if asking is not None and (dag_id, run_id) == (asking.dag_id, asking.run_id):
             continue
-        state = scheduler.state(dag_id, run_id)
+        state = waker.state(dag_id, run_id)
         if (dag_id, run_id) in known and (state not in ENDED or dag_id in runs.staged):
             continue  # it is on its way or at work for the revision, or has done its part
         if state is not None and state not in AT_REST:
@@ -200,25 +231,25 @@ def wake_runs(
         # before it is woken: its first task asks at once what it is for
         is_new = meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
         try:
-            scheduler.wake(dag_id, run_id)
+            waker.wake(dag_id, run_id)
         except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
             if is_new:  # else it is the binding of another task, which may be waking the run in this moment
                 meta.revisions.unbind_run(revision.topology, revision.revision, dag_id, run_id)
             log.warning("%s waits for DAG %s: %s", revision, dag_id, error)
             if isinstance(error, RunActiveError):
                 busy.append(f"{dag_id}/{run_id}")
+            else:
+                left.append(f"{revision} waits for DAG {dag_id}: {error}")
             continue
         log.info("Woke run %s of DAG %s for barrier %s of %s", run_id, dag_id, barrier.barrier_id, revision)
+        woken.append(f"{dag_id}/{run_id}")
     for dag_id in runs.unknown:
-        log.warning(
-            "%s waits for DAG %s at %s, of which no run is known: backfill that day with --dag-run-conf '{\"%s\": %s}'",
-            revision,
-            dag_id,
-            barrier,
-            TOKEN,
-            revision.revision,
+        left.append(
+            f"{revision} waits for DAG {dag_id} at {barrier}, of which no run is known: backfill that day with "
+            f"--dag-run-conf '{{\"{TOKEN}\": {revision.revision}}}'"
         )
-    return tuple(busy)
+        log.warning("%s", left[-1])
+    return Woken(tuple(woken), tuple(busy), tuple(left))
 
 
 # --- runs that a revision keeps out ---------------------------------------------------------------
