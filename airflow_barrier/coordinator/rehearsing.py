@@ -59,7 +59,7 @@ def begin_rehearsal(
     base = meta.rehearsals.base(topology, run.timestamp) if known else None
     if base is None or base.expiring_at is not None:
         found = "none" if base is None else f"{base}, which has expired"
-        raise RehearsalRefusedError(
+        raise RehearsalRefusedError(  # safety: rehearsed-on-what-is-committed
             f"rehearsal of {topology} at {run.timestamp.isoformat()}: expected a barrier before it that is COMMIT, "
             f"which it is built on, found {found}; run the DAG by its schedule first, or rehearse a later day"
         )
@@ -103,7 +103,7 @@ def rehearsed(deployment: Deployment, run: Run, topology: str) -> Rehearsed:
     rows = meta.barriers.progress(name, barrier.barrier_id)
     if barrier.state is not BarrierState.PRECOMMIT:
         missing = [f"{row.table} (job {row.job})" for row in rows if row.state is TableState.PENDING]
-        raise NotProcessedError(
+        raise NotProcessedError(  # safety: rehearsed-whole
             f"{barrier}: expected every table staged, found not PROCESSED although the tasks before this one have "
             f"ended: {', '.join(missing)}; clear these jobs' tasks"
         )
@@ -146,7 +146,7 @@ def _starts(
             continue
         last = deployment.meta.starts.last(fragment.topology, job.name)
         if last is not None:
-            raise RehearsalRefusedError(
+            raise RehearsalRefusedError(  # safety: rehearsed-where-it-has-joined
                 f"rehearsal of {fragment.topology} at {run.timestamp.isoformat()}: expected job {job.name} in {base}, "
                 f"which it is built on, found that it joined with {last[0]}; rehearse a day after that"
             )
@@ -166,7 +166,7 @@ def _cuts(
         refused = "; ".join(put_off)
     else:
         return cuts
-    raise RehearsalRefusedError(
+    raise RehearsalRefusedError(  # safety: rehearsed-on-whole-cuts
         f"rehearsal of {fragment.topology} at {run.timestamp.isoformat()}: expected to cut every source, found "
         f"{refused}; rehearse it again once that is mended"
     )

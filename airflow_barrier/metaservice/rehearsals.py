@@ -163,4 +163,5 @@ def _insert_base(connection: Connection, rehearsal: Rehearsal) -> None:
     )
     event, number = Event("rehearsed on", rehearsal.actor), base.barrier_id
     record(connection, event, name, number, "barrier", [str(number)], after=BarrierState.COMMIT.value)
-    record(connection, event, name, number, "table", sorted(rehearsal.standing), after=TableState.WRITTEN.value)
+    pending, written = TableState.PENDING.value, TableState.WRITTEN.value
+    record(connection, event, name, number, "table", sorted(rehearsal.standing), pending, written)

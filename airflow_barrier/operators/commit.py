@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._at import several
-from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._conf import REFUSED
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
     actor,

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
-from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._conf import REFUSED
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,

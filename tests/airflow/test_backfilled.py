@@ -14,7 +14,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from airflow_barrier.coordinator.runs import ActiveBackfill
-from airflow_barrier.operators._backfill import backfill_of
+from airflow_barrier.operators._conf import backfill_of
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.plugins.backfills import on_dag_run_running
 from airflow_barrier.protocol.errors import ConfigurationError

@@ -23,9 +23,7 @@ NAMESPACE = "by_hand"
 
 @pytest.mark.timeout(LONG)
 @pytest.mark.drawn("stories of Airflow")
-@pytest.mark.touches(
-    "operators/_waiting.py", "operators/_rehearsal.py", "coordinator/rehearsing.py", "triggers/barrier.py"
-)
+@pytest.mark.touches("operators/_waiting.py", "operators/_conf.py", "coordinator/rehearsing.py", "triggers/barrier.py")
 def test_a_run_that_publishes_and_runs_that_rehearse(
     counting: Counting, spark_server: SparkServer, postgresql: PostgreSQL
 ) -> None:

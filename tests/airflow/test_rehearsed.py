@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_barrier.operators._rehearsal import is_rehearsed
+from airflow_barrier.operators._conf import is_rehearsed
 from airflow_barrier.protocol.errors import ConfigurationError
 
 

@@ -25,9 +25,11 @@ from airflow_barrier.protocol.errors import (
     UnknownTopologyError,
 )
 from airflow_barrier.protocol.names import is_topology_name
-from airflow_barrier.protocol.records import Barrier, RunRef
+from airflow_barrier.protocol.records import Barrier, RunRef, StagedTable
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.spark.spec import ClosingRecord
+from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.scheduling import Scheduled
 from tests.support.shop import AMOUNT, FRAGMENT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
@@ -122,6 +124,44 @@ def test_only_a_rehearsal_is_forgotten(embedded: Shop) -> None:
     assert not is_topology_name(rehearse(embedded, 2).topology)
 
 
+def test_sources_are_cut_and_not_used_up(embedded: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "landing"
+    declared = fragment(landing(folder))
+    arrive(folder, 1, "1.parquet")
+    first = embedded.open(1, declared)
+    embedded.process_all(first, ROWS)
+    embedded.commit(first)
+    arrive(folder, 2, "2.parquet")
+    embedded.open(2, declared)  # it is not committed, and so none that a rehearsal is built on
+    arrive(folder, 3, "3.parquet")
+    held = rehearse(embedded, 3, fragment=declared)
+    cut = embedded.deployment.meta.cuts.of(held.topology, held.barrier_id)["purchases"]
+    assert [Path(item).name for item in cut.items] == ["2.parquet", "3.parquet"]
+    ready = embedded.begin(held, "load")
+    assert ready.spec.cuts["purchases"] == cut
+    forget_rehearsal(embedded.deployment, held.topology)
+    embedded.open(3, declared)
+    assert (files_of(embedded, 2), files_of(embedded, 3)) == (["2.parquet"], ["3.parquet"])
+    # and again the day that is committed, from what it was cut from
+    again = rehearse(embedded, 2, fragment=declared)
+    cut = embedded.deployment.meta.cuts.of(again.topology, again.barrier_id)["purchases"]
+    assert [Path(item).name for item in cut.items] == ["2.parquet"]
+
+
+@pytest.mark.kills("rehearsed-on-whole-cuts")
+def test_a_source_that_cannot_be_cut(embedded: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "landing"
+    declared = fragment(landing(folder))
+    arrive(folder, 1)
+    first = embedded.open(1, declared)
+    embedded.process_all(first, ROWS)
+    embedded.commit(first)
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(RehearsalRefusedError, match="expected to cut every source, found source purchases: landing"):
+        rehearse(embedded, 2, fragment=declared)
+    assert embedded.deployment.meta.rehearsals.of("shopping") == []
+
+
 def test_jobs_of_other_dags_are_carried(embedded: Shop) -> None:
     tables = embedded.deployment.tables
     tables.catalog.create_table("shop.mirror", tables.load(PRICE).schema())
@@ -133,6 +173,7 @@ def test_jobs_of_other_dags_are_carried(embedded: Shop) -> None:
     assert lines[0] == "shop.mirror: 0 rows, carried; its job mirror did not run"
 
 
+@pytest.mark.kills("rehearsed-whole")
 def test_a_new_job_is_rehearsed_before_it_joins(embedded: Shop) -> None:
     tables = embedded.deployment.tables
     tables.catalog.create_table("shop.mirror", tables.load(PRICE).schema())
@@ -170,6 +211,7 @@ def test_what_is_left_behind_goes_with_the_next(embedded: Shop) -> None:
         embedded.process(killed, "amount", ROWS)
 
 
+@pytest.mark.kills("rehearsed-on-what-is-committed", "rehearsed-where-it-has-joined")
 def test_what_cannot_be_rehearsed(embedded: Shop) -> None:
     def refused(day: float) -> str:
         with pytest.raises(RehearsalRefusedError) as found:
@@ -183,7 +225,19 @@ def test_what_cannot_be_rehearsed(embedded: Shop) -> None:
     embedded.process_all(embedded.deployment.meta.barriers.get("shopping", 1), ROWS)
     embedded.commit(embedded.deployment.meta.barriers.get("shopping", 1))
     assert never in refused(1)
-    publish(embedded, 2, 3)
+    tables = embedded.deployment.tables
+    tables.catalog.create_table("shop.mirror", tables.load(PRICE).schema())
+    more = replace(FRAGMENT, jobs=(*JOBS, replace(MIRROR, owner="shopping_dag")))
+    joined = embedded.open(2, more)
+    embedded.process_all(joined, ROWS)
+    ready = embedded.begin(joined, "mirror")
+    embedded.close(
+        ready, ClosingRecord(ready.attempt.attempt_id, {"shop.mirror": StagedTable("shop.mirror", None, True)})
+    )
+    embedded.commit(joined)
+    with pytest.raises(RehearsalRefusedError, match="expected job mirror in barrier 1 of shopping"):
+        rehearse(embedded, 2, fragment=more)
+    publish(embedded, 3)
     embedded.deployment.meta.expiry.expire("shopping", [1], "test")
     assert "found barrier 1 of shopping (2026-01-06 00:00:00+0000), which has expired" in refused(2)
     assert embedded.deployment.meta.rehearsals.of("shopping") == []

@@ -294,6 +294,10 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     },
     "Decide once, publish in order, never overwrite and never go back.": {
         "rehearsed-is-not-published": "Nothing of a rehearsal is ever published.",
+        "rehearsed-on-what-is-committed": "It is built on a barrier that is COMMIT, and that can be read.",
+        "rehearsed-where-it-has-joined": "It is built on no barrier of before one of its jobs joined.",
+        "rehearsed-on-whole-cuts": "It has a cut of every source.",
+        "rehearsed-whole": "What would be published is told once all of it is staged.",
         "only-rehearsals-are-forgotten": "What is forgotten with all its rows is a rehearsal.",
         "decided-once": "The first decision stands.",
         "only-precommit-is-decided": "Only a barrier that is PRECOMMIT is decided.",
