@@ -39,11 +39,12 @@ def cut_sources(
     timestamp: datetime,
     now: datetime,
     already: Mapping[str, Mapping[str, Any]],
+    holder: str | None = None,
 ) -> list[Cut] | NotReady:
     """The cut of every external source for the barrier after ``head``, or the first source that is not ready.
 
     ``already``: by source, what is in the tables of jobs that join, as
-    :class:`~airflow_barrier.protocol.records.JobStart` has it.
+    :class:`~airflow_barrier.protocol.records.JobStart` has it. ``holder``: the rehearsal that the cuts are for.
 
     A source that cannot be looked into holds up the jobs that read it, and nobody else: its cut is put off until one of
     them begins. Only the first cut of a source is not: what the jobs join with has to be known. Its error says so.
@@ -55,12 +56,15 @@ def cut_sources(
         start, after = before.get(declared.name), head
         if start is None and head is not None:
             # where its jobs left off, if they left and come back: nothing is read twice, and nothing is skipped
-            after, start = meta.cuts.last(topology.name, declared.name) or (head, None)
+            found = meta.cuts.last(topology.name, declared.name, before=head.barrier_id + 1)
+            after, start = found or (head, None)
         if start is not None and start.put_off is not None:  # safety: put-off-follows
             why = f"its cut at {after} is put off, and comes first: {start.put_off}"
             cuts.append(_put_off(topology, declared, why))
             continue
-        request = _request(deployment, topology.name, declared, (head.barrier_id if head else 0) + 1, timestamp, now)
+        request = _request(
+            deployment, topology.name, declared, (head.barrier_id if head else 0) + 1, timestamp, now, holder
+        )
         try:
             cut = deployment.source_of(declared).cut(
                 replace(
@@ -117,14 +121,22 @@ def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None
 
 
 def _request(
-    deployment: Deployment, topology: str, declared: ExternalSource, barrier_id: int, until: datetime, now: datetime
+    deployment: Deployment,
+    topology: str,
+    declared: ExternalSource,
+    barrier_id: int,
+    until: datetime,
+    now: datetime,
+    holder: str | None = None,
 ) -> CutRequest:
     """Return the parts of a source's cut request that do not depend on where it begins."""
+    # what barriers have that a rehearsal is not built on, it takes as well
+    through = None if holder is None else barrier_id - 1
 
     def used(items: Sequence[str]) -> set[str]:
-        return deployment.meta.cuts.used_items(topology, declared.name, items)
+        return deployment.meta.cuts.used_items(topology, declared.name, items, through)
 
-    return CutRequest(topology, barrier_id, None, until, None, used, now, deployment.tables)
+    return CutRequest(holder or topology, barrier_id, None, until, None, used, now, deployment.tables)
 
 
 def _put_off(topology: Topology, declared: ExternalSource, why: str) -> Cut:

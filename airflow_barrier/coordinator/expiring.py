@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.rehearsing import forget_left_rehearsals
 from airflow_barrier.coordinator.staging import barrier_folder
 from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.protocol.errors import ConfigurationError, ExpiryError, MissingTableError, UnknownBarrierError
@@ -88,6 +89,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     >>> expire(deployment, "shopping", Retention(31), spark_takes_out, actor="me")  # doctest: +SKIP
     """
     began = deployment.meta.now()
+    forget_left_rehearsals(deployment, topology)
     verdicts = _barrier_verdicts(deployment, topology, retention)
     if cut_short := _cut_short(deployment, topology, retention, verdicts):
         log.warning("topology %s: %s", topology, cut_short)

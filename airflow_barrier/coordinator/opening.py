@@ -169,12 +169,12 @@ def _open_once(
             starts=starts,
         ),
     )
-    log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
+    log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
 
 
-def _brief(cut: Cut) -> str:
-    """The cut in a log line: short values as they are, lists by their length."""
+def brief(cut: Cut) -> str:
+    """Tell the cut in a log line: short values as they are, lists by their length."""
     parts = (
         f"{name}={len(value)}" if isinstance(value, (list, dict)) else f"{name}={value}"
         for name, value in cut.end.items()

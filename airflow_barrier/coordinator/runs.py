@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
 
+from airflow_barrier.protocol.names import rehearsal_name
 from airflow_barrier.protocol.records import RunRef
 
 #: States of a run that does nothing any more.
@@ -54,7 +55,7 @@ class Run:
     ``timestamp`` (UTC) is the one that its barrier has, ``timestamp_from`` where it came from. ``barrier_id``: the
     barrier that the run's partition names (None: it has none). ``token``: the number of a revision that whoever
     started the run gave it (0: none). ``clear_number``: how often the run was cleared. ``backfill``: the one that the
-    run is in, while that is active.
+    run is in, while that is active. ``rehearsal``: nothing of what the run computes is ever published.
     """
 
     ref: RunRef
@@ -64,6 +65,11 @@ class Run:
     token: int = 0
     clear_number: int = 0
     backfill: ActiveBackfill | None = None
+    rehearsal: bool = False
+
+    def topology(self, declared: str) -> str:
+        """The topology that the run works in, of the one that its DAG has ``declared``."""
+        return rehearsal_name(declared, *self.ref.key) if self.rehearsal else declared
 
     @property
     def at(self) -> datetime | int:

@@ -24,6 +24,7 @@ from airflow_barrier.protocol.errors import (
     UnknownBarrierError,
     UnprovenFileError,
 )
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
@@ -273,7 +274,8 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
 
     Raises ForeignWriteError; GatedError if a revision is being published, whose swap of the tables it may have met.
     """
-    if attempt.line:  # a revision builds on its own line, which `main` has left or is not at yet
+    # a revision builds on its own line, which `main` has left or is not at yet; a rehearsal on a barrier of the past
+    if attempt.line or is_rehearsal(attempt.topology):
         return attempt
     barrier = deployment.meta.barriers.get(attempt.topology, attempt.barrier_id)
     predecessor = deployment.meta.barriers.get(attempt.topology, barrier.predecessor or 0)

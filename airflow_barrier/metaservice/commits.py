@@ -30,10 +30,12 @@ from airflow_barrier.protocol.errors import (
     HeadMovedError,
     IllegalTransitionError,
     NotPrecommitError,
+    RehearsalRefusedError,
     UnknownTableError,
 )
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.revisions import RevisionState
+from airflow_barrier.protocol.revisions import REHEARSAL, RevisionState
 from airflow_barrier.protocol.states import BarrierState, Decision, TableState
 
 _ANNOUNCED, _COMMIT = "announced", "commit"
@@ -85,6 +87,11 @@ class Publishing(Group):
         barrier = load_barrier(connection, topology, barrier_id)
         if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):  # safety: decided-once
             return barrier
+        if is_rehearsal(topology):
+            raise RehearsalRefusedError(  # safety: rehearsed-is-not-published
+                f"{barrier}: expected a barrier that is to be published, found a rehearsal; run the DAG by its "
+                f"schedule, or as its author does: airflow dags test DAG DATE --conf '{{\"{REHEARSAL}\": false}}'"
+            )
         if barrier.state is BarrierState.ABORTED:
             raise_aborted(barrier)  # safety: aborted-is-not-committed
         if barrier.state is BarrierState.BLOCKED:

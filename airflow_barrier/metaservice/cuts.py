@@ -99,11 +99,14 @@ class Cuts(Group):
         return [Cut(row.source, row.start_position, row.end_position) for row in rows]
 
     @reads
-    def used_items(self, connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
+    def used_items(
+        self, connection: Connection, topology: str, source: str, items: Sequence[str], through: int | None = None
+    ) -> set[str]:
         """Return those of ``items`` that are in the cut of a barrier that is not aborted, or that the revision under
-        way made anew.
+        way made anew; ``through``: of a barrier of that number at most.
         """
-        return {row.item for row in _uses(connection, topology, source, items)}
+        uses = _uses(connection, topology, source, items)
+        return {row.item for row in uses if through is None or row.barrier_id <= through}
 
     @locked
     def repin(self, connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:

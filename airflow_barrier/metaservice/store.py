@@ -22,6 +22,7 @@ from airflow_barrier.metaservice.maintenance import Maintenance
 from airflow_barrier.metaservice.moments import Moments
 from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.recovering import Recovery
+from airflow_barrier.metaservice.rehearsals import Rehearsals
 from airflow_barrier.metaservice.resolving import Answers
 from airflow_barrier.metaservice.revisions import Revisions
 from airflow_barrier.metaservice.starts import Starts
@@ -68,6 +69,8 @@ class MetaService:
         self.publishing = Publishing(self._db)
         #: barriers computed again
         self.revisions = Revisions(self._db)
+        #: barriers that are computed, and never published
+        self.rehearsals = Rehearsals(self._db)
         #: other files for the same rows
         self.maintenance = Maintenance(self._db)
         #: which snapshots readers get

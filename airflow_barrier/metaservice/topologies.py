@@ -25,6 +25,7 @@ from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.codec import decode, digest, encode
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Withdrawal
 from airflow_barrier.protocol.topology import Job, Topology, check_names
 
@@ -170,8 +171,9 @@ class Topologies(Group):
 
     @reads
     def names(self, connection: Connection) -> list[str]:
-        """The names of all topologies, in order."""
-        return list(connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars())
+        """The names of all topologies, in order; without rehearsals."""
+        found = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
+        return [name for name in found if not is_rehearsal(name)]
 
     @reads
     def change_count(self, connection: Connection, name: str) -> int:
@@ -493,13 +495,18 @@ def _insert_topology(connection: Connection, name: str) -> None:
     connection.execute(insert(schema.topology).values(values))
 
 
+def insert_topology(connection: Connection, topology: Topology) -> None:
+    """A new topology, at its first version; no table is claimed for it."""
+    _insert_topology(connection, topology.name)
+    _insert_version(connection, topology, 1)
+
+
 def adopt_topology(connection: Connection, topology: Topology) -> None:
     """Register what the barriers of a lost time were opened with, unless DAGs have registered the topology since."""
     table = schema.topology
     if connection.execute(select(table.c.name).where(table.c.name == topology.name)).one_or_none() is not None:
         return
-    _insert_topology(connection, topology.name)
-    _insert_version(connection, topology, 1)
+    insert_topology(connection, topology)
     _claim(connection, topology)
     for owner in sorted({job.owner for job in topology.jobs}):
         _replace_fragment(connection, topology.name, owner, [job for job in topology.jobs if job.owner == owner])

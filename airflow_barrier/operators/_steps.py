@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -13,6 +14,7 @@ from structlog.contextvars import bind_contextvars
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.next import JobTask, Nothing, Skip, next_step
+from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready, close, give_up
 from airflow_barrier.coordinator.waiting import Wait
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -35,8 +37,10 @@ from airflow_barrier.operators._task import (
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.operators.processed import announce_processed, processed_asset
-from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.protocol.errors import RehearsalRefusedError, StoreUnavailableError
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.revisions import REHEARSAL
 from airflow_barrier.protocol.states import BarrierState
 
 if TYPE_CHECKING:
@@ -117,10 +121,16 @@ class EpochSteps:
         """Do what comes next until that is the run's own barrier's."""
         deployment = self._deployment()
         run, scheduler = run_of_task(self.context), AirflowScheduler(self.context)
+        if run.rehearsal and self.binding.member:
+            raise RehearsalRefusedError(
+                f"job {self.binding.job.name}: expected a rehearsal of the DAG that opens the barriers of "
+                f"{self.binding.fragment.topology}, found one of a member; rehearse that DAG, whose rehearsal carries "
+                f"this job's tables, or run this DAG for real: --conf '{{\"{REHEARSAL}\": false}}'"
+            )
         while True:
-            step = next_step(deployment, run, self._job_task(), scheduler)
+            step = next_step(deployment, run, self._job_task(run), scheduler)
             if isinstance(step, Wait):
-                self._wait(step)
+                self._wait(step, run)
             if isinstance(step, Skip):
                 skip(self.task, step.reason)
             if isinstance(step, Nothing):
@@ -137,10 +147,10 @@ class EpochSteps:
         self._reached = BarrierHook(self.binding.barrier_conn_id).get_deployment()
         return self._reached
 
-    def _job_task(self) -> JobTask:
+    def _job_task(self, run: Run) -> JobTask:
         binding, work = self.binding, self.work
         return JobTask(
-            binding.fragment,
+            replace(binding.fragment, topology=run.topology(binding.fragment.topology)),
             binding.job,
             request_key=task_key(self.context),
             generation=generation(self.context),
@@ -155,11 +165,11 @@ class EpochSteps:
             known=self._show,
         )
 
-    def _wait(self, wait: Wait) -> NoReturn:
+    def _wait(self, wait: Wait, run: Run) -> NoReturn:
         defer(
             self.task,
             self.binding,
-            self.binding.fragment.topology,
+            run.topology(self.binding.fragment.topology),
             wait,
             self.context,
             RESUME_METHOD,
@@ -221,7 +231,8 @@ class EpochSteps:
 
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
-        if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
+        # a revision is published once all of its barriers are there, by the commit task, and a rehearsal never
+        if barrier.line or is_rehearsal(barrier.topology):
             self._silence()
             return
         note_job(self.task, self.binding.barrier_conn_id, deployment, barrier, self.binding.job)

@@ -11,7 +11,7 @@ from airflow.sdk import TaskInstanceState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # by this name Airflow's own providers have it
 
-from airflow_barrier.operators._backfill import backfill_of
+from airflow_barrier.operators._conf import backfill_of, is_rehearsed
 from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal
 from airflow_barrier.protocol.names import parse_event_key
 from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef, Tries
@@ -130,6 +130,7 @@ def run_of_task(context: Context) -> Run:
         token=_token(context),
         clear_number=run.clear_number or 0,
         backfill=backfill_of(run.conf or {}, context["ti"].dag_id),
+        rehearsal=is_rehearsed(run),
     )
 
 

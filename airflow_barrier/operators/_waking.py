@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowRuntimeError
+from httpx import HTTPStatusError
 
 from airflow_barrier.coordinator.runs import AT_REST, ENDED
 from airflow_barrier.operators._task import run_of, timestamp_of
@@ -140,11 +141,13 @@ def _in_our_words(dag_id: str, run_id: str) -> Iterator[None]:
     try:
         yield
     except AirflowRuntimeError as error:
-        raise _translated(error, f"run {run_id} of DAG {dag_id}") from error
+        raise _translated(error.error.detail or {}, f"run {run_id} of DAG {dag_id}") from error
+    except HTTPStatusError as error:  # the one process of `dag.test()` has no supervisor between it and the server
+        detail = {"status_code": error.response.status_code, "message": str(error)}
+        raise _translated(detail, f"run {run_id} of DAG {dag_id}") from error
 
 
-def _translated(error: AirflowRuntimeError, what: str) -> BarrierError:
-    detail = error.error.detail or {}
+def _translated(detail: dict[str, Any], what: str) -> BarrierError:
     status, said = detail.get("status_code"), _said(detail)
     if status == 404:
         return UnknownRunError(f"{what}: expected Airflow to know it, found: {said}; correct the name")

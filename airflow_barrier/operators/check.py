@@ -100,10 +100,11 @@ class CheckOperator(BaseOperator):
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             known = partial(show_barrier, context, self.barrier_conn_id)
             run, scheduler = run_of_task(context), AirflowScheduler(context)
+            topology = run.topology(self.topology)
             while True:
-                step = next_check(deployment, run, self.topology, scheduler, known=known)
+                step = next_check(deployment, run, topology, scheduler, known=known)
                 if isinstance(step, Wait):
-                    defer(self, self, self.topology, step, context, self.resume.__name__)
+                    defer(self, self, topology, step, context, self.resume.__name__)
                 if isinstance(step, Nothing):
                     self.log.info("Nothing to check: %s", step.reason)
                     return step.barrier_id

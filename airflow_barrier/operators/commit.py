@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._at import several
-from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._conf import REFUSED
 from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
     actor,
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.committing import Committed
     from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.runs import Run
+
+
+#: XCom of a commit task: what would have been published, of a rehearsal, a line each.
+REHEARSED = "barrier_rehearsed"
 
 
 def table_asset(topology: str, table: str) -> Asset:
@@ -121,18 +126,20 @@ class CommitBarrierOperator(Listened, BaseOperator):
     def execute(self, context: Context) -> int:
         from airflow_barrier.coordinator.next import Nothing, Published, Skip, next_commit
         from airflow_barrier.coordinator.waiting import Wait
-        from airflow_barrier.operators._events import silence
         from airflow_barrier.operators._waking import AirflowScheduler
 
         skipped = self._skipped(context)
-        if self._start_task_id in skipped:
-            skip(self, f"{self._start_task_id} was skipped, so the run has opened no barrier")
         with without_useless_retries():
-            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             run = run_of_task(context)
-            refused = None if run.backfill is None else context["ti"].xcom_pull(self._start_task_id, key=REFUSED)
+            may_be_refused = run.backfill is not None or run.rehearsal
+            refused = context["ti"].xcom_pull(self._start_task_id, key=REFUSED) if may_be_refused else None
             if refused is not None:
                 raise AirflowFailException(refused)
+            if self._start_task_id in skipped:
+                skip(self, f"{self._start_task_id} was skipped, so the run has opened no barrier")
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            if run.rehearsal:
+                return self._end_rehearsal(deployment, run, context)
             outcome = next_commit(
                 deployment,
                 run,
@@ -149,7 +156,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
                 defer(self, self, self.topology, outcome, context, self.resume.__name__)
             if isinstance(outcome, Nothing):
                 self.log.info("%s", outcome.reason)
-                silence(self, [table_asset(self.topology, table) for table in self.tables])
+                self._silence()
                 return outcome.barrier_id
             if isinstance(outcome, Published):
                 self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
@@ -171,7 +178,32 @@ class CommitBarrierOperator(Listened, BaseOperator):
         check_event(event)
         return self.execute(context)
 
+    def _end_rehearsal(self, deployment: Deployment, run: Run, context: Context) -> int:
+        """Tell what would be published and delivered, and forget all of it."""
+        from airflow_barrier.coordinator.rehearsing import forget_rehearsal, rehearsed
+        from airflow_barrier.operators.deliver import DeliverOperator
+
+        self._silence()
+        done = rehearsed(deployment, run, self.topology)
+        deliveries = [each for each in self.dag.tasks if isinstance(each, DeliverOperator)]
+        sinks = [
+            f"sink {each.to.name} would receive {', '.join(each.declaration('').targets)}"
+            for each in deliveries
+            if each.topology == self.topology
+        ]
+        lines = [*done.lines, *sinks]
+        for line in lines:
+            self.log.info("%s: %s", done.barrier, line)
+        context["ti"].xcom_push(REHEARSED, value=lines)
+        forget_rehearsal(deployment, done.barrier.topology)
+        return done.barrier.barrier_id
+
     # --- the world outside ------------------------------------------------------------------------
+
+    def _silence(self) -> None:
+        from airflow_barrier.operators._events import silence
+
+        silence(self, [table_asset(self.topology, table) for table in self.tables])
 
     def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
         from airflow_barrier.operators._events import swallowed
@@ -252,9 +284,13 @@ class AbortBarrierOperator(BaseOperator):
     def execute(self, context: Context) -> list[int]:
         from airflow_barrier.coordinator.aborting import abort_barrier
         from airflow_barrier.coordinator.next import nothing_to_do
+        from airflow_barrier.coordinator.rehearsing import forget_rehearsal
 
         with without_useless_retries():
-            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            deployment, run = BarrierHook(self.barrier_conn_id).get_deployment(), run_of_task(context)
+            if run.rehearsal:
+                forget_rehearsal(deployment, run.topology(self.topology))
+                return []
             try:
                 barrier = _barrier_of(deployment, self.topology, context)
             except UnknownBarrierError as error:
@@ -277,7 +313,7 @@ class AbortBarrierOperator(BaseOperator):
                     deployment, self.topology, barrier.barrier_id, reason=self.reason, actor=actor(context)
                 )
             except AlreadyCommittedError as error:
-                self.log.info("%s: %s", error, nothing_to_do(run_of_task(context), barrier))
+                self.log.info("%s: %s", error, nothing_to_do(run, barrier))
                 return []
         self.log.info("Aborted %s", ", ".join(map(str, aborted)) or f"nothing: {barrier} was aborted before")
         return [one.barrier_id for one in aborted]

@@ -134,10 +134,13 @@ class DeliverOperator(Listened, BaseOperator):
         from airflow_barrier.operators._waking import AirflowScheduler
 
         with without_useless_retries():
+            run = run_of_task(context)
+            if run.rehearsal:
+                skip(self, f"a rehearsal delivers nothing to sink {self.to.name}")
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             step = next_delivery(
                 deployment,
-                run_of_task(context),
+                run,
                 self.topology,
                 self.declaration(context["ti"].dag_id),
                 AirflowScheduler(context),

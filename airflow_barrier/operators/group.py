@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._at import several
-from airflow_barrier.operators._backfill import form_fields
 from airflow_barrier.operators._binding import Binding
+from airflow_barrier.operators._conf import correction_fields, rehearsal_field
 from airflow_barrier.operators._inlets import said_by, take_out
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
@@ -385,8 +385,9 @@ class BarrierGroup(TaskGroup):
         last: list[BaseOperator],
     ) -> None:
         start.jobs, start.tables = jobs, self.fragment.tables
+        self.dag.params.update(rehearsal_field())
         if self.backfill != OnBackfill.EXPLAIN:
-            self.dag.params.update(form_fields(jobs))
+            self.dag.params.update(correction_fields(jobs))
         start.commit_task_id = commit.task_id
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
-from airflow_barrier.operators._backfill import REFUSED
 from airflow_barrier.operators._binding import check_unmapped
+from airflow_barrier.operators._conf import REFUSED
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -24,6 +24,7 @@ from airflow_barrier.operators._task import (
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
+from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import SCHEDULED_RUNS
 from airflow_barrier.protocol.revisions import OnBackfill, Revision
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.revisions.answering import Unchanged
+    from airflow_barrier.coordinator.runs import Run
     from airflow_barrier.protocol.credentials import Credentials
     from airflow_barrier.protocol.deliveries import SinkDeclaration
     from airflow_barrier.protocol.table import Table
@@ -58,6 +60,9 @@ class StartBarrierOperator(BaseOperator):
     not catch up; else it fails, since days that are yet to be caught up could not open after it. Jobs of other DAGs,
     which have no run at its timestamp, come to its barrier with their next run. One that a person or another DAG
     started fails, too, where another run's barrier at its timestamp is committed.
+
+    A run of ``airflow dags test``, and one that was triggered with the conf ``{"barrier_rehearsal": true}``, rehearses
+    its barrier (`docs/rehearsing.md`).
 
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
@@ -100,6 +105,10 @@ class StartBarrierOperator(BaseOperator):
         self.commit_task_id: str | None = None
 
     def execute(self, context: Context) -> int | None:
+        with without_useless_retries():
+            run = run_of_task(context)
+        if run.rehearsal:
+            return self._rehearse(run, context)
         timestamp, _ = run_timestamp(context)
         if run_type(context) not in SCHEDULED_RUNS and self.dag.catchup and not self.open_manual_runs:
             raise AirflowFailException(
@@ -132,6 +141,23 @@ class StartBarrierOperator(BaseOperator):
             skip(self, unchanged.reason)
         self.log.error("%s", unchanged.reason)
         context["ti"].xcom_push(REFUSED, value=unchanged.reason)
+
+    def _rehearse(self, run: Run, context: Context) -> int:
+        """Begin the rehearsal. What is in its way skips the run's jobs, and fails its commit task: a start task that
+        fails would hold up the runs of the schedule.
+        """
+        from airflow_barrier.coordinator.rehearsing import begin_rehearsal
+        from airflow_barrier.operators._waking import AirflowScheduler
+
+        fragment = Fragment(self.topology, self.dag_id, self.jobs, self.tables)
+        try:
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            barrier = begin_rehearsal(deployment, fragment, run, AirflowScheduler(context), actor=actor(context))
+        except BarrierError as error:
+            context["ti"].xcom_push(REFUSED, value=str(error))
+            skip(self, str(error))
+        show_barrier(context, self.barrier_conn_id, barrier)
+        return barrier.barrier_id
 
     def _open(self, context: Context) -> int | None:
         from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
-from airflow_barrier.protocol.revisions import BACKFILL, TOKEN
+from airflow_barrier.protocol.revisions import BACKFILL, REHEARSAL, TOKEN
 
 if TYPE_CHECKING:
     from airflow.models.backfill import Backfill
@@ -35,10 +35,10 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     said, backfill = dict(dag_run.conf or {}), dag_run.backfill if dag_run.backfill_id is not None else None
     if backfill is not None and backfill.completed_at is None and _opens_barriers(dag_run):
         # what an earlier backfill gave stays in the conf of a run where this one gives none
-        kept = {key: value for key, value in said.items() if key != TOKEN}
+        kept = {key: value for key, value in said.items() if key not in (TOKEN, REHEARSAL)}
         dag_run.conf = {**kept, **(backfill.dag_run_conf or {}), BACKFILL: _said_of(backfill)}
     elif BACKFILL in said:
-        dag_run.conf = {key: value for key, value in said.items() if key != BACKFILL}
+        dag_run.conf = {key: value for key, value in said.items() if key not in (BACKFILL, REHEARSAL)}
 
 
 def _opens_barriers(dag_run: DagRun) -> bool:

@@ -172,6 +172,10 @@ class RevisionRefusedError(Terminal):
     """A revision that cannot be done as it is asked for; nothing was staged. The message says what would work."""
 
 
+class RehearsalRefusedError(Terminal):
+    """A rehearsal that cannot be held as things are; nothing was staged. The message says what would work."""
+
+
 class UnknownRevisionError(Terminal):
     """The topology has no revision of that number, or the barrier was not computed in it."""
 

@@ -7,12 +7,14 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import sha256
 
 # `\Z` and not `$`, which also matches before a newline at the end
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}\Z")
 _BRANCH = re.compile(
     r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)_a(?P<attempt>\d+)\Z"
 )
+_REHEARSAL = re.compile(r"--rehearsal-[0-9a-f]{12}\Z")
 _EVENT_KEY = re.compile(r"^b(?P<barrier>\d+)\.r\d+$")
 _TAG = re.compile(r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)\Z")
 
@@ -117,8 +119,32 @@ def set_aside_tag(topology: str, barrier_id: int, revision: int) -> str:
 
 
 def is_topology_name(name: str) -> bool:
-    """Return whether ``name`` can be a topology's: it becomes part of branch and tag names."""
-    return _NAME.match(name) is not None
+    """Return whether a DAG may call its topology ``name``: it becomes part of branch and tag names."""
+    return _NAME.match(name) is not None and not is_rehearsal(name)
+
+
+def rehearsals_of(topology: str) -> str:
+    """The beginning of the names of a topology's rehearsals.
+
+    >>> rehearsals_of("shopping")
+    'shopping--rehearsal-'
+    """
+    return f"{topology[:70]}--rehearsal-"
+
+
+def rehearsal_name(topology: str, dag_id: str, run_id: str) -> str:
+    """The topology that a run of a DAG rehearses ``topology`` in; it has one barrier.
+
+    >>> rehearsal_name("shopping", "shopping", "manual__2017-01-05T00:00:00+00:00")
+    'shopping--rehearsal-9e8eab9f3ba5'
+    """
+    # the whole name, of which only the beginning is shown, and no longer names of runs
+    return rehearsals_of(topology) + sha256("/".join((topology, dag_id, run_id)).encode()).hexdigest()[:12]
+
+
+def is_rehearsal(topology: str) -> bool:
+    """Return whether the topology is a rehearsal of another one: nothing of it is ever published."""
+    return _REHEARSAL.search(topology) is not None
 
 
 def name_fault(name: str) -> str | None:

@@ -19,6 +19,8 @@ from airflow_barrier.protocol.topology import Topology, downstream_jobs
 TOKEN = "barrier_revision"
 #: Of the backfill that the run is in while it is active; the scheduler says it.
 BACKFILL = "barrier_backfill"
+#: Whether the run rehearses its barrier; who triggers it says so.
+REHEARSAL = "barrier_rehearsal"
 #: Barriers that a revision replays, unless its author says more.
 MAX_REPLAY_BARRIERS = 31
 

@@ -14,7 +14,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from airflow_barrier.coordinator.runs import ActiveBackfill
-from airflow_barrier.operators._backfill import backfill_of
+from airflow_barrier.operators._conf import backfill_of
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.plugins.backfills import on_dag_run_running
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -59,13 +59,14 @@ def test_a_run_is_told_the_backfill_that_it_is_in() -> None:
     own = {"barrier_jobs": ["price"]}
     assert begun({"mine": 1}, own) == {"mine": 1, **own, "barrier_backfill": TOLD}
     # what an earlier backfill gave is none of this one's
-    assert begun({"barrier_revision": 7}, {}) == {"barrier_backfill": TOLD}
+    assert begun({"barrier_revision": 7, "barrier_rehearsal": True}, {}) == {"barrier_backfill": TOLD}
     assert begun({}, {"barrier_revision": 8}) == {"barrier_revision": 8, "barrier_backfill": TOLD}
 
 
 def test_one_that_has_ended_is_told_of_no_more() -> None:
     for given in ({}, None):
-        assert begun({"barrier_backfill": TOLD, "mine": 1}, given, ended=True) == {"mine": 1}
+        conf = {"barrier_backfill": TOLD, "barrier_rehearsal": True, "mine": 1}
+        assert begun(conf, given, ended=True) == {"mine": 1}
 
 
 def test_runs_of_other_dags_are_left_alone() -> None:

@@ -427,14 +427,16 @@ def test_options_of_the_owner_are_not_a_members(dag: DAG) -> None:
 
 
 @pytest.mark.parametrize("backfill", ["own", "explain"])
-def test_airflows_forms_ask_what_a_backfill_corrects(dag: DAG, backfill: str) -> None:
+def test_what_airflows_forms_ask(dag: DAG, backfill: str) -> None:
     with dag, BarrierGroup("shopping", backfill=backfill) as group:
         group.job(epoch("load"), inlets=[Files("file:///in", schema="id INT", name="tills")], outlets=["shop.a"])
         group.job(epoch("amount"), inlets=["shop.a"], outlets=["shop.b"])
     params = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
+    assert params.dump().pop("barrier_rehearsal") is False
     if backfill == "explain":
-        assert not params
+        assert list(params) == ["barrier_rehearsal"]
         return
-    assert params.dump() == {"barrier_jobs": [], "barrier_recut": [], "barrier_full": False}
+    corrected = {"barrier_jobs": [], "barrier_recut": [], "barrier_full": False}
+    assert params.dump() == {**corrected, "barrier_rehearsal": False}
     assert params.get_param("barrier_jobs").schema["examples"] == ["load", "amount"]
     assert params.get_param("barrier_recut").schema["examples"] == ["tills"]

@@ -293,6 +293,12 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "schema-as-it-was": "An epoch is computed again only with the columns that it was computed with.",
     },
     "Decide once, publish in order, never overwrite and never go back.": {
+        "rehearsed-is-not-published": "Nothing of a rehearsal is ever published.",
+        "rehearsed-on-what-is-committed": "It is built on a barrier that is COMMIT, and that can be read.",
+        "rehearsed-where-it-has-joined": "It is built on no barrier of before one of its jobs joined.",
+        "rehearsed-on-whole-cuts": "It has a cut of every source.",
+        "rehearsed-whole": "What would be published is told once all of it is staged.",
+        "only-rehearsals-are-forgotten": "What is forgotten with all its rows is a rehearsal.",
         "decided-once": "The first decision stands.",
         "only-precommit-is-decided": "Only a barrier that is PRECOMMIT is decided.",
         "expected-main-of-every-table": "The decision names what `main` of every table is expected to be at.",

@@ -13,13 +13,15 @@ from sqlalchemy import update
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.maintenance import Upkeep
+from airflow_barrier.metaservice.rehearsals import Rehearsal
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.transaction import Group
 from airflow_barrier.protocol.deliveries import Remedy
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Cut, Tries
+from airflow_barrier.protocol.names import rehearsal_name
+from airflow_barrier.protocol.records import Barrier, Cut, Tries
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
@@ -101,6 +103,25 @@ def _given_up_maintenance(world: World) -> None:
     _maintain(world)
     (attempt,) = world.meta.attempts.of("shopping", 3)
     world.meta.attempts.abort(attempt.attempt_id, "killed", "test")
+
+
+def _rehearse(world: World) -> Barrier:
+    """Of the third day, with the job of the last table carried."""
+    meta, base = world.meta, world.meta.barriers.get("shopping", 2)
+    return meta.rehearsals.begin(
+        Rehearsal(
+            replace(meta.topologies.get("shopping"), name=rehearsal_name("shopping", "dag", "run")),
+            base,
+            standing={row.table: row.snapshot_id for row in meta.barriers.progress("shopping", 2)},
+            carried=[meta.topologies.get("shopping").job("top").outlets[0]],
+            timestamp=base.timestamp + timedelta(days=1),
+            timestamp_from="test",
+            run=run_of("dag/run"),
+            cuts=[Cut("files", None, {"day": 3}, ("c",))],
+            starts=(),
+            actor="test",
+        )
+    )
 
 
 def _leased(world: World) -> int:
@@ -232,6 +253,12 @@ STEPS = {
         "barriers.checked",
         _processed,
         lambda world, _: world.meta.barriers.checked("shopping", 1, 0, "ids", "1 row", "test"),
+    ),
+    "a rehearsal": Step("rehearsals.begin", _two_committed, lambda world, _: _rehearse(world)),
+    "a rehearsal that is forgotten": Step(
+        "rehearsals.drop",
+        lambda world: (_two_committed(world), _rehearse(world))[1],
+        lambda world, held: world.meta.rehearsals.drop(held.topology),
     ),
     "a first attempt": Step("attempts.request", _opened, lambda world, _: world.request(1, "load")),
     "an attempt in place of a running one": Step(

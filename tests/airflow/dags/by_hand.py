@@ -17,8 +17,9 @@ with (
     DAG(
         "by_hand",
         schedule="@daily",
-        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
-        end_date=datetime(2025, 1, 1, 12, tzinfo=timezone.utc),  # a day of the schedule, and a time for a person
+        # a day of the schedule, and hours for a person
+        start_date=datetime(2024, 12, 31, 12, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 1, 18, tzinfo=timezone.utc),
         catchup=True,
     ),
     BarrierGroup("by_hand", open_manual_runs=True) as barrier,

@@ -1,4 +1,4 @@
-"""The backfill that a run is in, as its conf has it, and the fields of the form in which a person starts one."""
+"""What a run's conf says, of its backfill and of rehearsals, and the fields of Airflow's forms that ask for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.sdk import Param
 
 from airflow_barrier.operators._at import true_or_false
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.protocol.revisions import BACKFILL
+from airflow_barrier.protocol.revisions import BACKFILL, REHEARSAL
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.runs import ActiveBackfill
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 #: Keys of the conf, and fields of the form: what was wrong.
 JOBS, RECUT, FULL = "barrier_jobs", "barrier_recut", "barrier_full"
 
-#: XCom of a start task, for the commit task: why the run's backfill is refused.
+#: Airflow's name for whoever triggers a run by ``dag.test()``, which is what ``airflow dags test`` calls.
+_TESTER = "dag_test"
+
+#: XCom of a start task, for the commit task: why the run's backfill, or its rehearsal, is refused.
 REFUSED = "barrier_refused"
 
 
@@ -47,7 +50,24 @@ def backfill_of(conf: Mapping[str, Any], dag_id: str) -> ActiveBackfill | None:
     )
 
 
-def form_fields(jobs: Sequence[Job]) -> dict[str, Param]:
+def is_rehearsed(run: Any) -> bool:
+    """Return whether a run, as the task SDK has it, is a rehearsal.
+
+    Raises ConfigurationError for a conf that is neither true nor false.
+    """
+    said = (run.conf or {}).get(REHEARSAL)
+    if said is None:
+        return getattr(run, "triggering_user_name", None) == _TESTER
+    return true_or_false(REHEARSAL, said)
+
+
+def rehearsal_field() -> dict[str, Param]:
+    """The DAG's param by which Airflow's form for a run asks whether it is a rehearsal."""
+    what = "The jobs run, checks look at what they stage, and nothing is published or delivered."
+    return {REHEARSAL: Param(False, type="boolean", title="Rehearsal", description=what, section="Barrier")}
+
+
+def correction_fields(jobs: Sequence[Job]) -> dict[str, Param]:
     """The DAG's params by which Airflow's forms ask what was wrong."""
     section = "Correcting history, in a backfill"
     sources = sorted({source.name for job in jobs for source in job.externals})
