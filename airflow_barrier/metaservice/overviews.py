@@ -42,6 +42,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkState
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import AttemptProgress, Barrier
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
@@ -156,15 +157,16 @@ class Overviews(Group):
 
     @reads
     def known(self, connection: Connection) -> list[Known]:
-        """All topologies, in the order of their names."""
-        rows = connection.execute(
+        """All topologies, in the order of their names; without rehearsals."""
+        found = connection.execute(
             select(_TOPOLOGY.name, _TOPOLOGY.version, _VERSION.digest)
             .join(
                 schema.topology_version,
                 and_(_VERSION.topology == _TOPOLOGY.name, _VERSION.version == _TOPOLOGY.version),
             )
             .order_by(_TOPOLOGY.name)
-        ).all()
+        )
+        rows = [row for row in found if not is_rehearsal(row.name)]
         glances = _glances_of(connection, rows)
         return [Known(row.name, row.version, *glances[row.digest]) for row in rows]
 

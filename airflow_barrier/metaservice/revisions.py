@@ -46,8 +46,10 @@ from airflow_barrier.metaservice.topologies import version_of, waiting
 from airflow_barrier.metaservice.transaction import Group, locked, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
+    RehearsalRefusedError,
     RevisionRefusedError,
 )
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Barrier, Cut, TableProgress
 from airflow_barrier.protocol.revisions import (
     Revision,
@@ -160,8 +162,14 @@ class Revisions(Group):
     def begin(self, connection: Connection, new: NewRevision) -> Revision:
         """A new one, STAGING, with the barriers from its first one to the head, and the cuts that were made anew.
 
-        Raises RevisionRefusedError while another one is under way, and if somebody took what joins by a cut.
+        Raises RevisionRefusedError while another one is under way, and if somebody took what joins by a cut;
+        RehearsalRefusedError for a rehearsal.
         """
+        if is_rehearsal(new.topology):
+            raise RehearsalRefusedError(  # safety: rehearsed-is-not-published
+                f"revision of {new.topology}: expected a topology whose barriers are published, found a rehearsal; "
+                "name the topology that it rehearses"
+            )
         version = topology_version(connection, new.topology)
         if version != new.topology_version:
             raise RevisionRefusedError(  # safety: revises-what-was-planned

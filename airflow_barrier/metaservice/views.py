@@ -1,6 +1,6 @@
 """The views by which the MetaService can be asked in SQL. Their columns are promised in ``protocol/metadata.py``.
 
-They show the line that stands.
+They show the line that stands. Jobs, tables and snapshots of rehearsals are left out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ _JOBS = {
         SELECT v.topology, json_extract(j.value, '$.name') AS job, j.value AS job_json
         FROM barrier_topology t
         JOIN barrier_topology_version v ON v.topology = t.name AND v.version = t.version
-        JOIN json_each(v.definition, '$.jobs') j""",
+        JOIN json_each(v.definition, '$.jobs') j WHERE replace(t.name, '--rehearsal-', '') = t.name""",
     "postgresql": """
         SELECT v.topology, j.value ->> 'name' AS job, j.value AS job_json
         FROM barrier_topology t
         JOIN barrier_topology_version v ON v.topology = t.name AND v.version = t.version
-        CROSS JOIN LATERAL json_array_elements(v.definition -> 'jobs') j""",
+        CROSS JOIN LATERAL json_array_elements(v.definition -> 'jobs') j
+        WHERE replace(t.name, '--rehearsal-', '') = t.name""",
 }
 _TABLES_OF_JOB = {
     "sqlite": "JOIN json_each(j.job_json, '$.{what}') n",
@@ -94,7 +95,8 @@ def _views(dialect: str) -> dict[str, str]:
             FROM barrier_barrier b
             JOIN barrier_table_progress p
             ON p.topology = b.topology AND p.line = b.line AND p.barrier_id = b.barrier_id
-            WHERE b.line = 0 AND b.state = 'COMMIT' AND b.expiring_at IS NULL AND b.barrier_id > 0""",
+            WHERE b.line = 0 AND b.state = 'COMMIT' AND b.expiring_at IS NULL AND b.barrier_id > 0
+            AND replace(b.topology, '--rehearsal-', '') = b.topology""",
         "__META_REVISION": """
             SELECT topology, revision, state, mode, first_barrier, window_end, head, last, actor, reason, created_at,
             committing_at, commit_at, cancelled_at

@@ -18,6 +18,7 @@ from airflow_barrier.coordinator.rehearsing import (
 )
 from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.protocol.errors import (
     IllegalTransitionError,
     NotProcessedError,
@@ -26,6 +27,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import is_topology_name
 from airflow_barrier.protocol.records import Barrier, RunRef, StagedTable
+from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
@@ -71,6 +73,7 @@ def test_nothing_of_it_stays(shop: Shop) -> None:
     barrier = rehearse(shop, 3)
     assert (barrier.barrier_id, barrier.predecessor, barrier.state) == (3, 2, BarrierState.OPEN)
     assert shop.deployment.meta.topologies.names() == ["shopping"]
+    assert [each.name for each in shop.deployment.meta.overviews.known()] == ["shopping"]
     shop.process_all(barrier, [*ROWS, *ROWS])
     done = rehearsed(shop.deployment, run(3), "shopping")
     assert done.lines == tuple(
@@ -112,6 +115,21 @@ def test_it_is_never_published(embedded: Shop) -> None:
     assert barrier.state is BarrierState.PRECOMMIT
     with pytest.raises(RehearsalRefusedError, match="expected a barrier that is to be published, found a rehearsal"):
         commit_barrier(embedded.deployment, barrier.topology, barrier.barrier_id, actor="test")
+    anew = NewRevision(
+        topology=barrier.topology,
+        mode=RevisionMode.FULL,
+        first_barrier=1,
+        predecessor=0,
+        window_end=1,
+        tables=[SHOPPING, AMOUNT, PRICE],
+        jobs=["load", "amount", "price"],
+        changed=["load"],
+        topology_version=1,
+        reason="because",
+        actor="test",
+    )
+    with pytest.raises(RehearsalRefusedError, match="expected a topology whose barriers are published, found a"):
+        embedded.deployment.meta.revisions.begin(anew)
     assert set(embedded.main_totals().values()) == {1}
 
 
