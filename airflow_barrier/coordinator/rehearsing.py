@@ -22,7 +22,12 @@ from airflow_barrier.coordinator.runs import ENDED, Run, Scheduler
 from airflow_barrier.coordinator.staging import find_barrier
 from airflow_barrier.coordinator.starting import already, rows_of, start_of
 from airflow_barrier.metaservice.rehearsals import Rehearsal
-from airflow_barrier.protocol.errors import MissingTableError, NotProcessedError, RehearsalRefusedError
+from airflow_barrier.protocol.errors import (
+    MissingTableError,
+    NotProcessedError,
+    RehearsalRefusedError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, JobStart, RunRef, TableProgress
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import Fragment, Topology
@@ -114,17 +119,10 @@ def rehearsed(deployment: Deployment, run: Run, topology: str) -> Rehearsed:
 
 
 def forget_rehearsal(deployment: Deployment, topology: str) -> None:
-    """Drop all that a rehearsal has left; ``topology`` is its own name. Again is fine."""
-    meta = deployment.meta
-    for barrier in meta.barriers.newest(topology, [BarrierState.OPEN, BarrierState.PRECOMMIT], limit=1):
-        attempts = meta.attempts.of(topology, barrier.barrier_id)
-        for table in sorted({table for each in attempts for table in (*each.inputs, *each.bases)}):
-            with suppress(MissingTableError):  # its owner is free to drop it
-                deployment.tables.drop_revision([table], topology, revision=0)
-        release_sources(deployment, barrier, barrier.barrier_id)
-    deployment.tables.clear(deployment.tables.location("_barrier", topology))
-    meta.rehearsals.drop(topology)
-    log.info("%s is forgotten", topology)
+    """Drop all that a rehearsal has left; ``topology`` is its own name. Again is fine, and beside another who does."""
+    with suppress(UnknownTopologyError):
+        _forget(deployment, topology)
+        log.info("%s is forgotten", topology)
 
 
 def forget_left_rehearsals(
@@ -135,6 +133,18 @@ def forget_left_rehearsals(
     for held in deployment.meta.rehearsals.of(topology):
         if held.begun_at < oldest or is_left(held.run):
             forget_rehearsal(deployment, held.topology)
+
+
+def _forget(deployment: Deployment, topology: str) -> None:
+    meta = deployment.meta
+    for barrier in meta.barriers.newest(topology, [BarrierState.OPEN, BarrierState.PRECOMMIT], limit=1):
+        attempts = meta.attempts.of(topology, barrier.barrier_id)
+        for table in sorted({table for each in attempts for table in (*each.inputs, *each.bases)}):
+            with suppress(MissingTableError):  # its owner is free to drop it
+                deployment.tables.drop_revision([table], topology, revision=0)
+        release_sources(deployment, barrier, barrier.barrier_id)
+    deployment.tables.clear(deployment.tables.location("_barrier", topology))
+    meta.rehearsals.drop(topology)
 
 
 def _starts(

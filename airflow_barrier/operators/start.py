@@ -118,7 +118,7 @@ class StartBarrierOperator(BaseOperator):
             )
         try:
             with without_useless_retries():
-                return self._open(context)
+                return self._open(run, context)
         except AirflowSkipException:
             raise
         except Exception:
@@ -159,7 +159,7 @@ class StartBarrierOperator(BaseOperator):
         show_barrier(context, self.barrier_conn_id, barrier)
         return barrier.barrier_id
 
-    def _open(self, context: Context) -> int | None:
+    def _open(self, run: Run, context: Context) -> int | None:
         from airflow_barrier.coordinator.delivering import let_go_of_sinks, look_at_sinks
         from airflow_barrier.coordinator.next import Skip, next_opening
         from airflow_barrier.coordinator.revisions.answering import Unchanged, answer_backfill
@@ -172,7 +172,7 @@ class StartBarrierOperator(BaseOperator):
         warning = warning_of(hook.get_settings())
         if warning is not None:
             self.log.warning("%s", warning)
-        run, deployment = run_of_task(context), hook.get_deployment(new=True)
+        deployment = hook.get_deployment(new=True)
         corrected = answer_backfill(deployment, self.topology, run, OnBackfill(self.backfill))
         if isinstance(corrected, Unchanged):
             self._change_nothing(corrected, context)

@@ -80,8 +80,9 @@ def test_nothing_of_it_stays(shop: Shop) -> None:
         f"{table}: 4 rows after 2 would be published, by job {job}; its files gain 2 rows and lose 0"
         for table, job in ((SHOPPING, "load"), (AMOUNT, "amount"), (PRICE, "price"))
     )
-    forget_rehearsal(shop.deployment, barrier.topology)
-    assert everything(shop) == before
+    for _ in range(2):
+        forget_rehearsal(shop.deployment, barrier.topology)
+        assert everything(shop) == before
 
 
 def test_real_barriers_go_on_beside_it(shop: Shop) -> None:
