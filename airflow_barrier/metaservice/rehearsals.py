@@ -12,10 +12,10 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import Opening, insert_open
 from airflow_barrier.metaservice.cuts import insert_cut
 from airflow_barrier.metaservice.mapping import to_columns, to_record
-from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_topology
+from airflow_barrier.metaservice.rows import barrier_key, load_barrier, newest, of_topology
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import insert_starts
-from airflow_barrier.metaservice.topologies import insert_topology
+from airflow_barrier.metaservice.topologies import insert_topology, wait_for_turn
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, move_tables, record
 from airflow_barrier.protocol.errors import IllegalTransitionError
@@ -78,8 +78,14 @@ class Rehearsals(Group):
 
     @changes
     def begin(self, connection: Connection, rehearsal: Rehearsal) -> Barrier:
-        """Open the barrier after ``base``, under its number, with the carried tables PROCESSED as they stand there."""
+        """Open the barrier after ``base``, under its number, with the carried tables PROCESSED as they stand there; or
+        observe the one that another try of the same task has opened.
+        """
         name, base, actor = rehearsal.topology.name, rehearsal.base, rehearsal.actor
+        wait_for_turn(connection)
+        there = newest(connection, name, [BarrierState.OPEN, BarrierState.PRECOMMIT])
+        if there is not None:
+            return there
         insert_topology(connection, rehearsal.topology)
         _insert_base(connection, rehearsal)
         opening = Opening(

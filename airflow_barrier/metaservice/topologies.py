@@ -86,7 +86,7 @@ class Topologies(Group):
         Again changes nothing. Raises StillReadError for a table that others read, TopologyError if there is no such
         job.
         """
-        _wait_for_turn(connection)  # safety: registrations-queue
+        wait_for_turn(connection)  # safety: registrations-queue
         topology_version(connection, name)
         registered = _jobs_of(connection, name, owner)
         going = [each for each in registered if job in (None, each.name)]
@@ -125,7 +125,7 @@ class Topologies(Group):
     @changes
     def readmit(self, connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
         """Let what left register again when it runs next; False: nothing has left. Raises TopologyError."""
-        _wait_for_turn(connection)  # safety: registrations-queue
+        wait_for_turn(connection)  # safety: registrations-queue
         topology_version(connection, name)
         table = schema.withdrawn
         gone = _withdrawals(connection, name, owner)
@@ -222,7 +222,7 @@ def _replace(
                 "registers only jobs of its own: correct the owner"
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
-    _wait_for_turn(connection)  # safety: registrations-queue
+    wait_for_turn(connection)  # safety: registrations-queue
     if at is not None and _overtaken(connection, name, at):  # safety: old-runs-register-nothing
         return _left_as_it_is(connection, name, owner, at)
     jobs = _staying(connection, name, owner, jobs)
@@ -358,7 +358,7 @@ def _join(
     A run at ``at`` that was :func:`_overtaken` adds a job that has never been a member, and changes nothing else.
     Returns the version, or the tables that it reads and nobody writes yet: then nothing was registered.
     """
-    _wait_for_turn(connection)  # safety: registrations-queue
+    wait_for_turn(connection)  # safety: registrations-queue
     gone = _withdrawal_of(_withdrawals(connection, name, owner), job)
     if gone is not None:
         raise WithdrawnError(  # safety: withdrawn-stays-away
@@ -407,7 +407,7 @@ def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[J
     ]
 
 
-def _wait_for_turn(connection: Connection) -> None:
+def wait_for_turn(connection: Connection) -> None:
     """Lock the service's row: to register, join, leave or come back is one at a time, whatever the topologies."""
     connection.execute(select(schema.service.c.service_id).with_for_update())
 

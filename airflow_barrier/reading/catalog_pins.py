@@ -19,6 +19,7 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     LeaseLostError,
     NotReadableYetError,
+    UnknownRevisionError,
 )
 from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -176,7 +177,8 @@ def resolved(deployment: Deployment, found: Pin, holder: str, tables: Sequence[s
         return deployment.meta.answers.resolve(found.topology, found.level, tables, hold=Hold(holder, IDLE_SECONDS))
     try:
         answer = _as_computed(deployment, found, tables)
-    except (BarrierAbortedError, NotReadableYetError):  # it could be read when the pin was given
+    # it could be read when the pin was given; a revision replaces the work of open barriers, and keeps none of it
+    except (BarrierAbortedError, NotReadableYetError, UnknownRevisionError):
         _raise_ended(found, _ROLLED_BACK)
     # Asked after the look: what was staged anew before it is known by now.
     if found.level is Level.READ_COMMITTED and _renew(deployment, found, holder):

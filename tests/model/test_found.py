@@ -463,3 +463,22 @@ def test_the_delay_of_a_barrier_to_which_a_job_has_come_with_its_history(state: 
     state.bootstrap_through(during="commit", first=None, jobs={"baskets"}, part=0, past=0, steps=0, then="none")
     state.settle(wake=True)
     state.oracle.check_delay()
+
+
+def test_a_catalog_that_reads_an_open_barrier_which_a_revision_replaces(state: Schedules) -> None:
+    """What it was given is of no revision any more: it is told to connect again."""
+    late = {"sums": "latest", "top": "latest", "returns": "latest"}
+    state.begin(
+        shared=False,
+        extra=set(),
+        foreign=False,
+        settles=True,
+        starts=late,
+        cadences={"top": 1, "visits": 1, "returns": 1},
+    )
+    for _ in range(3):
+        state.catch_up()
+    state.read(at=None, level=Level.READ_COMMITTED, steps=None)
+    state.revise_through(during="none", jobs=set(), mode=_INCREMENTAL, part=0, steps=0, then="none", which=0)
+    state.settle(wake=True)
+    state.oracle.check()
