@@ -174,7 +174,7 @@ def _adopt(deployment: Deployment, table: str, files: Mapping[str, bytes], first
         Path(local_path(at)).write_text(json.dumps(document))
         pointers = deployment.tables._committer._pointers  # type: ignore[attr-defined]
         with pointers.transaction() as connection:
-            pointers.move(connection, table, pointers.lock(connection, [table])[table], at)
+            pointers.move(connection, {table: (pointers.lock(connection, [table])[table], at)})
 
 
 def _record(deployment: Deployment, topology: str, tables: Sequence[str], barriers: int) -> None:

@@ -114,7 +114,7 @@ def grow(tables: IcebergTables, names: Sequence[str], line: Sequence[Grown], bas
                 after = edited(document, changes, location=location, now_ms=now_ms(), trim=True)
                 assert after is not None
                 document, base = after, one.head
-            committer._pointers.move(connection, table, location, committer._documents.write(document, location))
+            committer._pointers.move(connection, {table: (location, committer._documents.write(document, location))})
 
 
 def _child(document: Document, base: int | None, one: Grown, location: str) -> dict[str, Any]:

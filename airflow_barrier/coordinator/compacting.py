@@ -182,7 +182,7 @@ def _compact_table(
 
 def _rewrite(deployment: Deployment, attempt: Attempt, table: str, rewrite: Rewrite, actor: str) -> Attempt:
     base = attempt.bases[table]
-    deployment.tables.prepare(table, attempt.stamp, base)
+    deployment.tables.prepare({table: base}, attempt.stamp)
     if base is not None:
         log.info("%s: %s: %s", attempt, table, rewrite(table, attempt.branch))
     staged = deployment.tables.staged(table, attempt.stamp, base)

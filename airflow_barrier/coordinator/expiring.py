@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
@@ -20,7 +21,7 @@ from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.protocol.errors import ConfigurationError, ExpiryError, MissingTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
-from airflow_barrier.tables.port import SnapshotVerdict
+from airflow_barrier.tables.port import Look, SnapshotVerdict
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,14 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [tag for barrier in (*going, *deployment.meta.expiry.pending(topology)) for tag in barrier.tags]
     verdicts_on = _table_verdicts(deployment, topology, verdicts, tags)
+    members = deployment.meta.topologies.get(topology).tables
+    look: Look = deployment.tables
+    with suppress(*_NOT_A_TABLE):  # the look at that table alone says so
+        look = deployment.tables.seen(members)
     tables, failed = {}, []
-    for table in deployment.meta.topologies.get(topology).tables:
+    for table in members:
         try:
-            tables[table] = tuple(verdicts_on(table))
+            tables[table] = tuple(verdicts_on(table, look))
         except _NOT_A_TABLE as error:
             failed.append(str(error))
     cut_short = _cut_short(deployment, topology, retention, verdicts)
@@ -101,7 +106,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     snapshots = {}
     for table in deployment.meta.topologies.get(topology).tables:
         try:
-            going = [verdict.snapshot_id for verdict in verdicts_on(table) if not verdict.keep]
+            going = [verdict.snapshot_id for verdict in verdicts_on(table, deployment.tables) if not verdict.keep]
             if not going:
                 continue
             said = take_out(table, going)
@@ -128,7 +133,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
 
 
 def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[Barrier], dict[str, str]]:
-    """Drop the tags of barriers being expired, also by an expiry that died over it. One commit a table.
+    """Drop the tags of barriers being expired, also by an expiry that died over it. One commit for all tables.
 
     Returns the barriers that have expired by that, and table -> why its tags could not be dropped: its barriers have
     not.
@@ -139,9 +144,10 @@ def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[
         for progress in deployment.meta.barriers.progress(topology, barrier.barrier_id):
             tagged[progress.table].append(barrier)
     failed: dict[str, str] = {}
-    for table, its in tagged.items():
+    tags = [tag for barrier in barriers for tag in barrier.tags]
+    for table in _dropped_together(deployment, list(tagged), tags):
         try:
-            deployment.tables.drop_tags([table], [tag for barrier in its for tag in barrier.tags])
+            deployment.tables.drop_tags([table], tags)
         except _NOT_A_TABLE as error:
             if table in members and not isinstance(error, MissingTableError):
                 failed[table] = str(error)
@@ -151,6 +157,17 @@ def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[
     expired = [barrier for barrier in barriers if barrier.barrier_id not in undone]
     deployment.meta.expiry.expired(topology, [barrier.barrier_id for barrier in expired], actor)
     return expired, failed
+
+
+def _dropped_together(deployment: Deployment, tables: Sequence[str], tags: Sequence[str]) -> Sequence[str]:
+    """Drop the tags of all tables, by one commit where the catalog can. Returns those that have to go one by one, since
+    there is something with one of them.
+    """
+    try:
+        deployment.tables.drop_tags(tables, tags)
+    except _NOT_A_TABLE:
+        return tables
+    return ()
 
 
 def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retention) -> list[BarrierVerdict]:
@@ -195,13 +212,13 @@ def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention:
 
 def _table_verdicts(
     deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
-) -> Callable[[str], Sequence[SnapshotVerdict]]:
-    """Return a function that gives a table's verdicts on its snapshots, as of when it is called."""
+) -> Callable[[str, Look], Sequence[SnapshotVerdict]]:
+    """Return a function that gives a table's verdicts on its snapshots, by a look at it, as of when it is called."""
     baselines = {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(topology, 0)}
 
-    def on(table: str) -> Sequence[SnapshotVerdict]:
+    def on(table: str, look: Look) -> Sequence[SnapshotVerdict]:
         window, since = _window_tag(deployment, topology, verdicts), _read_since(deployment, topology, table)
-        on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since)
+        on_each = look.snapshot_verdicts(table, window, dropped, since)
         baseline = baselines.get(table)
         goes = any(verdict.snapshot_id == baseline and not verdict.keep for verdict in on_each)
         # Leases are asked for last. A reader who came before this look is seen here; for one who comes later the table

@@ -12,7 +12,7 @@ again writes the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.codec import decode, digest, encode
@@ -23,7 +23,7 @@ from airflow_barrier.protocol.errors import (
     UnknownTopologyError,
 )
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
-from airflow_barrier.protocol.names import TagName
+from airflow_barrier.protocol.names import Stamp, TagName
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.topology import Topology
@@ -38,8 +38,9 @@ def check_lead(deployment: Deployment, topology: str) -> None:
     if head is not None:
         _check_head(deployment, topology, head)
         return
-    for table in deployment.meta.topologies.get(topology).tables:
-        _check_origin(deployment, topology, table)  # safety: origin-before-leading
+    _check_origins(
+        deployment, topology, deployment.meta.topologies.get(topology).tables
+    )  # safety: origin-before-leading
     incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
     write_head(deployment, topology, JournalHead(incarnation, known, _newest_revision(deployment, topology)))
 
@@ -98,18 +99,22 @@ def current_mains(deployment: Deployment, topology: str, expected: Mapping[str, 
     try:
         return deployment.tables.currents(expected)
     except ForeignWriteError:
-        for table in expected:
-            _check_origin(deployment, topology, table)  # safety: own-write-is-no-foreign-one
+        _check_origins(deployment, topology, expected)  # safety: own-write-is-no-foreign-one
         raise
 
 
-def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
-    """The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`.
+def _check_origins(deployment: Deployment, topology: str, tables: Collection[str]) -> None:
+    """The tables' own word, in case the journal's head is lost as well. Raises :class:`LostStateError`.
 
     A stamp alone says that an attempt staged what `main` is at: its job or a person may have brought it there. What
     was published bears a tag as well, which came in the same commit.
     """
-    stamp = deployment.tables.origin(table)
+    seen = deployment.tables.seen(tables)
+    for table in tables:
+        _check_origin(deployment, topology, table, seen.origin(table))
+
+
+def _check_origin(deployment: Deployment, topology: str, table: str, stamp: Stamp | None) -> None:
     if stamp is None or stamp.topology != topology:
         return
     known, revision = _newest_known(deployment, topology), _newest_revision(deployment, topology)
@@ -141,7 +146,8 @@ def _newest_published(deployment: Deployment, topology: str) -> TagName:
     Of a table that nobody writes any more the tags may have expired, while those of others tell.
     """
     tables = deployment.meta.topologies.get(topology).tables
-    tags = [(0, 0), *(tag for table in tables for tag in deployment.tables.traces(table, topology).tags)]
+    seen = deployment.tables.seen(tables)
+    tags = [(0, 0), *(tag for table in tables for tag in seen.traces(table, topology).tags)]
     barriers, revisions = zip(*tags, strict=True)
     return TagName(topology, max(barriers), max(revisions))
 

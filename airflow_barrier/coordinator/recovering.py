@@ -72,7 +72,9 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
     committed = _newest_committed(deployment, topology)
     journal = JournalReader(deployment, topology)
     newest, reattached = _newest_entry(deployment, journal, head)
-    traces = {table: deployment.tables.traces(table, topology) for table in _tables(deployment, topology, newest)}
+    tables = _tables(deployment, topology, newest)
+    seen = deployment.tables.seen(tables)
+    traces = {table: seen.traces(table, topology) for table in tables}
     revisions = _published_revisions(deployment, topology, head, newest, traces)
     entries = _entries_after(deployment, journal, newest, committed, revisions)
     digests = {entry.topology_digest for entry in (*entries, *(each for one in revisions for each in one.entries))}
@@ -218,7 +220,8 @@ def _newest_entry(
         return None, ()
     entry = journal.entry(head.barrier_id)
     reattached = _reattach(deployment, entry)
-    tagged = max(deployment.tables.traces(table, entry.topology).published for table in entry.tables)
+    seen = deployment.tables.seen(entry.tables)
+    tagged = max(seen.traces(table, entry.topology).published for table in entry.tables)
     if tagged <= entry.barrier_id:
         return entry, reattached
     entry = journal.entry(tagged)
@@ -296,11 +299,9 @@ def _told_by(deployment: Deployment, known: Barrier, *, trimmed: bool) -> dict[s
 
 def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:
     """Let the catalog point to the tables' newest state again, if it went with the MetaService."""
-    reattached = [
-        name
-        for name, table in newest.tables.items()
-        if deployment.tables.reattach(name, table.metadata, table.snapshot_id)
-    ]
+    reattached = deployment.tables.reattach(
+        {name: (table.metadata, table.snapshot_id) for name, table in newest.tables.items()}
+    )
     for name in reattached:
         log.info("table %s: the catalog points to its newest metadata again", name)
     return tuple(reattached)

@@ -264,8 +264,7 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
 
 def _prepare(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready:
     attempt = absorb_compactions(deployment, attempt)
-    for table, base in {**attempt.inputs, **attempt.bases}.items():
-        deployment.tables.prepare(table, attempt.stamp, base)
+    deployment.tables.prepare({**attempt.inputs, **attempt.bases}, attempt.stamp)
     return _write_spec(deployment, attempt, asking)
 
 
@@ -405,12 +404,13 @@ def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner
 
 def _check_tables(deployment: Deployment, attempt: Attempt) -> None:
     """Trust the table, not the reporter."""
+    seen = deployment.tables.seen(attempt.bases)
     for table, base in attempt.bases.items():
         staged = attempt.staged[table]
         if not staged.unchanged and staged.snapshot_id is not None:
-            deployment.tables.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)  # safety: trust-the-table
+            seen.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)  # safety: trust-the-table
             continue
-        found = deployment.tables.staged(table, attempt.stamp, base)
+        found = seen.staged(table, attempt.stamp, base)
         if found is not None:
             raise StagedTableError(  # safety: unchanged-is-unwritten
                 f"{attempt}: {table} was declared unchanged, but branch {attempt.branch} holds snapshot {found} on top "

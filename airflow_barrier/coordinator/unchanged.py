@@ -35,14 +35,15 @@ def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRe
 
     Raises ForeignWriteError, SilentOutletError, StagedTableError, UnguardedError.
     """
+    seen = deployment.tables.seen({*attempt.inputs, *attempt.bases})
     for table in sorted({*attempt.inputs, *attempt.bases}):  # before one is called silent that it wrote to on `main`
-        deployment.tables.require_main_without(table, attempt.stamp)  # safety: unchanged-job-leaves-main-alone
+        seen.require_main_without(table, attempt.stamp)  # safety: unchanged-job-leaves-main-alone
     staged: dict[str, StagedTable] = {}
     for table, base in attempt.bases.items():
-        summaries = deployment.tables.staged_summaries(table, attempt.stamp, base)
+        summaries = seen.staged_summaries(table, attempt.stamp, base)
         for summary in summaries:  # before the stamp is looked for, which an old Spark leaves off
             _check_engine(attempt, table, summary)
-        head = deployment.tables.staged(table, attempt.stamp, base)
+        head = seen.staged(table, attempt.stamp, base)
         if head is None:
             raise SilentOutletError(  # safety: unchanged-job-wrote
                 f"{attempt}: expected output in {table}, found none on branch {attempt.branch}. No output may as well "

@@ -111,7 +111,7 @@ class TableCatalog(Protocol):
         """Raise ConfigurationError unless the catalog does what the protocol needs of it, and what was declared."""
         ...
 
-    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
         """See :meth:`airflow_barrier.tables.port.TableFormat.reattach`."""
         ...
 

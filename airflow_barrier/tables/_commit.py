@@ -87,8 +87,7 @@ class Committer:
 
     def discard(self, drafts: Drafts) -> None:
         """Delete what was written for drafts that certainly no table points to."""
-        for draft in drafts.values():
-            self._documents.delete(draft.files)
+        self._documents.delete(file for draft in drafts.values() for file in draft.files)
 
     def _read(self, tables: tuple[str, ...]) -> dict[str, Document]:
         return self._documents.of_each(lambda table, at: self._current(table, at)[1], self._pointers.read(tables))
@@ -110,8 +109,7 @@ class Committer:
                 # happened all the same: deleting then could take away a document that a table points to. The next
                 # try finds out from the tables.
                 self.discard(drafts)
-        for draft in drafts.values():
-            self._documents.delete(draft.obsolete)
+        self._documents.delete(file for draft in drafts.values() for file in draft.obsolete)
         return locations
 
     def _draft_optimistically(self, edits: Mapping[str, Edit], drafts: Drafts, *, trim: bool) -> None:
@@ -125,18 +123,23 @@ class Committer:
 
         Under the lock nobody can overtake again: however many tables, one more round is enough.
         """
-        for table, location in self._pointers.lock(connection, edits).items():
+        left: list[str] = []
+
+        def settle(table: str, location: str) -> None:
             overtaken = drafts.get(table)
             if overtaken is None or overtaken.based_on != location:  # safety: overtaken-is-made-anew
                 drafts[table] = self._draft(table, location, edits[table], trim=trim)
                 if overtaken is not None:
-                    self._documents.delete(overtaken.files)
+                    left.extend(overtaken.files)
+
+        try:
+            self._documents.of_each(settle, self._pointers.lock(connection, edits))
+        finally:
+            self._documents.delete(left)
 
     def _move(self, connection: Connection, drafts: Drafts) -> dict[str, str]:
-        for table in sorted(drafts):
-            draft = drafts[table]
-            if draft.location != draft.based_on:
-                self._pointers.move(connection, table, draft.based_on, draft.location)
+        moves = {t: (draft.based_on, draft.location) for t, draft in drafts.items() if draft.location != draft.based_on}
+        self._pointers.move(connection, moves)
         return {table: draft.location for table, draft in drafts.items()}
 
     def _draft(self, table: str, location: str, edit: Edit, *, trim: bool) -> Draft:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
 import msgspec
 
 from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError
+from airflow_barrier.tables._here import AtOnce, Kept
 from airflow_barrier.tables._local_files import LocalFiles, is_local, local_path
 from airflow_barrier.tables._metadata import Document, Snapshot
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyiceberg.io import FileIO
 
 _GZIP = ".gz.metadata.json"
@@ -29,25 +32,30 @@ _VERSION = re.compile(r"^v?(\d+)")
 #: How often a folder is made anew that goes again before a file is in it.
 _TRIES = 100
 
-#: Requests at once to what is far: no more than `requests` and pyarrow keep connections for.
-_AT_ONCE = 8
+#: Requests at once to what is far: no more than pyarrow keeps connections for, which is 25.
+_AT_ONCE = 24
+#: Of documents that are kept: those of some hundred tables, of some hundred snapshots each.
+_KEPT_BYTES = 64 * 2**20
+#: pyarrow's options: no upload in parts is begun before it is known to take any, and none waits for a thread of
+#: pyarrow's own, of which there are eight.
+_SMALL_OBJECTS = {"allow_delayed_open": True, "background_writes": False}
+#: pyiceberg's property for what a copy of a file system would lose.
+_RETRIES = "s3.retry-strategy-impl"
 
-_Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
 log = logging.getLogger(__name__)
 
 
-def at_once(work: Callable[[_Item], _Found], items: Sequence[_Item]) -> list[_Found]:
-    """Return what ``work`` makes of each item, in their order. Several are worked on at a time, since each mostly
-    waits.
+class _Here:
+    """What one process has to do with the storage."""
 
-    Raises the first error, after all work that had begun has ended.
-    """
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(work, items))
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.by_scheme: dict[str, FileIO] = {}
+        self.making = Lock()
+        self.at_once = AtOnce(_AT_ONCE)
+        self.kept = Kept(_KEPT_BYTES)
 
 
 class Documents:
@@ -59,29 +67,45 @@ class Documents:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = dict(properties)
-        self._by_scheme: dict[str, FileIO] = {}
+        self._of_process = _Here()
+
+    @property
+    def _here(self) -> _Here:
+        if self._of_process.process != os.getpid():  # in a fork
+            self._of_process = _Here()
+        return self._of_process
+
+    def close(self) -> None:
+        """Let the threads end; whoever goes on gets new ones."""
+        self._here.at_once.close()
 
     def io(self, uri: str) -> FileIO:
-        scheme = urlparse(uri).scheme
-        if scheme not in self._by_scheme:
-            from pyiceberg.io import load_file_io
+        scheme, here = urlparse(uri).scheme, self._here
+        with here.making:
+            if scheme not in here.by_scheme:
+                from pyiceberg.io import load_file_io
 
-            self._by_scheme[scheme] = load_file_io(self.properties, uri)
-        return self._by_scheme[scheme]
+                here.by_scheme[scheme] = _in_one_request(load_file_io(self.properties, uri))
+            return here.by_scheme[scheme]
 
     def _files(self, uri: str) -> LocalFiles | FileIO:
         return _LOCAL if is_local(uri, self.properties) else self.io(uri)
 
     def of_each(self, work: Callable[[str, str], _Found], locations: Mapping[str, str]) -> dict[str, _Found]:
-        """Return what ``work`` makes of each table and the location of its document; :func:`at_once`, unless all are
-        local.
+        """Return what ``work`` makes of each table and the location of its document; many at once, unless all are
+        local. Raises as :class:`~airflow_barrier.tables._here.AtOnce` does.
         """
         if all(is_local(location, self.properties) for location in locations.values()):
             return {table: work(table, location) for table, location in locations.items()}
-        return dict(zip(locations, at_once(lambda each: work(*each), list(locations.items())), strict=True))
+        found = self._here.at_once(lambda each: work(*each), list(locations.items()))
+        return dict(zip(locations, found, strict=True))
 
     def read(self, location: str) -> Document:
-        data = self.read_bytes(location)
+        """The document there; it may be kept from before, even if it is gone meanwhile."""
+        data = self._here.kept.get(location)
+        if data is None:
+            data = self.read_bytes(location)
+            self._keep(location, data)
         document: Document = msgspec.json.decode(gzip.decompress(data) if location.endswith(_GZIP) else data)
         return document
 
@@ -92,9 +116,19 @@ class Documents:
         version = _VERSION.match(name)
         following = int(version[1]) + 1 if version else 0
         location = f"{folder}/{following:05d}-{uuid.uuid4()}{_GZIP if name.endswith(_GZIP) else _PLAIN}"
-        data = msgspec.json.encode(document)
-        self.write_bytes(location, gzip.compress(data) if location.endswith(_GZIP) else data)
+        encoded = msgspec.json.encode(document)
+        data = gzip.compress(encoded) if location.endswith(_GZIP) else encoded
+        self.write_bytes(location, data)
+        self._keep(location, data)
         return location
+
+    def _keep(self, location: str, data: bytes) -> None:
+        if not is_local(location, self.properties):
+            self._here.kept.keep(location, data)
+
+    def forget(self, location: str) -> None:
+        """Let the next look see whether the document is there."""
+        self._here.kept.forget(location)
 
     def write_empty_manifest_list(self, snapshot: Snapshot, format_version: int, io: FileIO | None = None) -> None:
         """The (empty) list of manifests that ``snapshot``, a root without rows, names. ``io``: default, this one's."""
@@ -122,6 +156,7 @@ class Documents:
         failed: list[str] = []
 
         def delete(location: str, _: str) -> None:
+            self.forget(location)
             try:
                 self._files(location).delete(location)
             except FileNotFoundError:
@@ -207,6 +242,31 @@ class Documents:
     def exists(self, uri: str) -> bool:
         with _storage(uri):
             return self._files(uri).new_input(uri).exists()
+
+
+def _in_one_request(io: FileIO) -> FileIO:
+    """Let pyarrow write a small object to S3 by one PUT, where it would begin an upload in parts, of three requests.
+
+    pyiceberg has no property for that. A copy of a file system is what pyarrow sends to another process.
+    """
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    if not isinstance(io, PyArrowFileIO) or _RETRIES in io.properties:
+        return io
+    opened, lock, ours = io.fs_by_scheme, Lock(), {}
+
+    def file_system(scheme: str, netloc: str | None) -> FileSystem:
+        with lock:
+            if (scheme, netloc) not in ours:
+                found = opened(scheme, netloc)
+                if found.type_name == "s3":
+                    copy, (options,) = found.__reduce__()
+                    found = copy({**options, **_SMALL_OBJECTS})
+                ours[scheme, netloc] = found
+            return ours[scheme, netloc]
+
+    io.fs_by_scheme = file_system
+    return io
 
 
 def _replace_local(uri: str, data: bytes) -> None:

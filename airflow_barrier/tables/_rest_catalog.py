@@ -14,7 +14,8 @@ from airflow_barrier.protocol.errors import CatalogUnavailableError, Configurati
 from airflow_barrier.tables import STORAGE
 from airflow_barrier.tables._catalog import Edit
 from airflow_barrier.tables._commit import TRIES, patiently
-from airflow_barrier.tables._documents import Documents, at_once
+from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._here import AtOnce
 from airflow_barrier.tables._metadata import Document, Snapshot, require_editable, snapshots_of
 from airflow_barrier.tables._proof import prove
 from airflow_barrier.tables._rest_changes import table_change
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How often a commit is tried that others are faster with: nothing can be locked here.
 _RACES = 25
+#: Requests at once: no more than `requests` keeps connections for.
+_AT_ONCE = 8
 #: Beginnings of properties that let somebody in.
 _SECRETS = ("credential", "token", "header.")
 
@@ -71,6 +74,7 @@ class RestTables:
         self._server = server
         self._documents = documents
         self._folder = folder
+        self._at_once = AtOnce(_AT_ONCE)
 
     @property
     def catalog(self) -> RestCatalog:
@@ -78,6 +82,7 @@ class RestTables:
 
     def close(self) -> None:
         self._server.close()
+        self._at_once.close()
 
     def check(self) -> str:
         with self._server.translated():
@@ -127,14 +132,18 @@ class RestTables:
             for name, location in self._tirelessly(self._roll_forward, {table: edits[table]}).items()
         }
 
-    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
         """A REST catalog's pointers are its own: only its operator can bring them back."""
+        self._at_once(lambda each: self._require(each[0], *each[1]), list(tables.items()))
+        return []
+
+    def _require(self, table: str, metadata: str, snapshot_id: int | None) -> None:
         try:
             document = self.read([table])[table]
         except MissingTableError:
             document = None
         if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
-            return False
+            return
         found = "no such table" if document is None else f"the table without snapshot {snapshot_id}"
         raise ConfigurationError(
             f"table {table}: expected the REST catalog at {self._server.uri} to have it as it was published, found "
@@ -144,7 +153,7 @@ class RestTables:
 
     def _load_all(self, tables: Iterable[str]) -> dict[str, tuple[str, Document]]:
         names = sorted(set(tables))
-        return dict(zip(names, at_once(self.current, names), strict=True))
+        return dict(zip(names, self._at_once(self.current, names), strict=True))
 
     def current(self, table: str) -> tuple[str, Document]:
         return patiently()(self._load, table)
@@ -184,7 +193,8 @@ class RestTables:
     @contextmanager
     def _changes(self, edits: Mapping[str, Edit]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
         """Return each table's metadata location and, for tables that change, the request to send."""
-        loaded = {table: self._load(table) for table in sorted(edits)}
+        names = sorted(edits)
+        loaded = dict(zip(names, self._at_once(self._load, names), strict=True))
         seen = {table: location for table, (location, _) in loaded.items()}
         sent: dict[str, Any] = {}
         written: dict[str, Snapshot] = {}

@@ -140,9 +140,16 @@ class SqlTables(Committer):
         except MissingTableError:
             return None
 
-    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
+        places = {table: metadata for table, (metadata, _) in tables.items()}
+        done = self._documents.of_each(lambda table, at: self._reattach(table, at, tables[table][1]), places)
+        return [table for table in tables if done[table]]
+
+    def _reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
         location: str | None
         document: Document | None
+        if row := self._row(table):
+            self._documents.forget(row)  # it may be what the storage has lost
         try:
             location, document = self.current(table)
         except MissingTableError:
@@ -159,5 +166,5 @@ class SqlTables(Committer):
         else:
             with self._pointers.transaction() as connection:
                 at = self._pointers.lock(connection, [table])[table]
-                self._pointers.move(connection, table, at, found[0])
+                self._pointers.move(connection, {table: (at, found[0])})
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ _POSTGRESQL = "postgresql+psycopg"
 
 #: Seconds that a writer waits for another one's transaction.
 _LOCK_TIMEOUT = 30
+#: How many pointers one statement moves: of each it has six parameters, and older SQLite takes 999.
+_MOVES = 100
 #: PostgreSQL's codes of a write on a server that only reads; the second is the answer to the very BEGIN of one.
 _DEMOTED = ("25006", "0A000")
 
@@ -133,28 +135,43 @@ class SqlPointers:
         with self.translated():
             return self._select(connection, tables, lock=True)
 
-    def move(self, connection: Connection, table: str, old: str, new: str) -> None:
-        """Let ``table``, whose row is locked and at ``old``, point to ``new``."""
-        from sqlalchemy import update
+    def move(self, connection: Connection, moves: Mapping[str, tuple[str, str]]) -> None:
+        """Let tables, whose rows are locked, point elsewhere: table -> where it points to now, and where to then."""
+        tables = sorted(moves)
+        for first in range(0, len(tables), _MOVES):
+            self._move(connection, {table: moves[table] for table in tables[first : first + _MOVES]})
 
-        namespace, name = split(table)
+    def _move(self, connection: Connection, moves: Mapping[str, tuple[str, str]]) -> None:
+        from sqlalchemy import and_, case, or_, update
+
         rows = _iceberg_tables()
+        unmoved, targets = [], []
+        for table, (old, new) in moves.items():
+            namespace, name = split(table)
+            row = and_(rows.c.table_namespace == namespace, rows.c.table_name == name)
+            targets.append((row, new))
+            unmoved.append(
+                and_(
+                    row,
+                    rows.c.metadata_location == old,  # safety: pointer-compare-and-set
+                )
+            )
         statement = (
             update(rows)
-            .where(
-                rows.c.catalog_name == self.catalog_name,
-                rows.c.table_namespace == namespace,
-                rows.c.table_name == name,
-                rows.c.metadata_location == old,  # safety: pointer-compare-and-set
+            .where(rows.c.catalog_name == self.catalog_name, or_(*unmoved))
+            # MySQL goes by what an assignment before has changed
+            .ordered_values(
+                (rows.c.previous_metadata_location, rows.c.metadata_location),
+                (rows.c.metadata_location, case(*targets)),
             )
-            .values(metadata_location=new, previous_metadata_location=old)
         )
         with self.translated():
             moved = connection.execute(statement).rowcount
-        if moved != 1:
+        if moved != len(moves):
             raise CatalogUnavailableError(  # safety: pointer-count
-                f"table {table}: expected its row in the catalog to stay locked, found it changed; the transaction "
-                "is not isolated. Try again, and check the isolation level of the catalog's database"
+                f"table {', '.join(moves)}: expected each row in the catalog to stay locked, found "
+                f"{len(moves) - moved} of {len(moves)} changed; the transaction is not isolated. Try again, and check "
+                "the isolation level of the catalog's database"
             )
 
     def _select(self, connection: Connection, tables: Iterable[str], *, lock: bool) -> dict[str, str]:

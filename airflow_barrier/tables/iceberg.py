@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _attempts, _checks, _traces, catalog_at
+from airflow_barrier.tables import _attempts, _checks, catalog_at
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._expiry import has_steps_since, snapshot_verdicts
+from airflow_barrier.tables._looking import Looking, Seen
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -31,7 +31,7 @@ from airflow_barrier.tables._metadata import (
     taken_in,
 )
 from airflow_barrier.tables._pinned import pinned
-from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
+from airflow_barrier.tables.port import Publication
 from airflow_barrier.tables.schemas import differences, incompatibilities
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Staging:
     used: bool = False
 
 
-class IcebergTables:
+class IcebergTables(Looking):
     """Implements :class:`~airflow_barrier.tables.port.TableFormat`. Touches database and storage on first use only.
 
     >>> with IcebergTables.connect("sqlite:////data/barrier.db", "/data/warehouse") as tables:  # doctest: +SKIP
@@ -100,6 +100,7 @@ class IcebergTables:
     def close(self) -> None:
         """Close the connections."""
         self._committer.close()
+        self._documents.close()
 
     @property
     def atomic(self) -> bool:
@@ -127,6 +128,9 @@ class IcebergTables:
 
     # --- reading ----------------------------------------------------------------------------------
 
+    def seen(self, tables: Iterable[str]) -> Seen:
+        return Seen(self._committer.read(tables))
+
     def mains(self, tables: Sequence[str]) -> dict[str, int | None]:
         documents = self._committer.read(tables)
         return {table: ref_of(documents[table], MAIN) for table in tables}
@@ -134,24 +138,6 @@ class IcebergTables:
     def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
         documents = self._committer.read(expected)
         return {table: _checks.require_main(table, documents[table], at) for table, at in expected.items()}
-
-    def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
-        return _attempts.staged_head(table, self._read(table), stamp, base)
-
-    def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
-        return _attempts.staged_summaries(self._read(table), stamp, base)
-
-    def require_main_without(self, table: str, stamp: Stamp) -> None:
-        _checks.require_main_without(table, self._read(table), stamp)
-
-    def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
-        head = self.staged(table, stamp, base)
-        if head != snapshot_id:
-            raise StagedTableError(  # safety: head-is-what-was-closed
-                f"table {table}: expected the head of branch {stamp.branch} to be snapshot {snapshot_id}, as the "
-                f"attempt said when it closed, found {'nothing staged' if head is None else f'snapshot {head}'}; "
-                "something wrote to the branch after the close: retry the task, which begins a new attempt"
-            )
 
     def documents_at(self, snapshots: Mapping[str, int | None]) -> dict[str, Document]:
         documents = self._committer.read(list(snapshots))
@@ -205,8 +191,8 @@ class IcebergTables:
 
     # --- attempt branches -------------------------------------------------------------------------
 
-    def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
-        def edit(document: Document, location: str) -> Changes:
+    def prepare(self, bases: Mapping[str, int | None], stamp: Stamp) -> None:
+        def edit(document: Document, location: str, *, table: str, base: int | None) -> Changes:
             if _attempts.branch_is_ready(table, document, stamp, base):
                 return Changes()
             if base is not None:
@@ -216,7 +202,7 @@ class IcebergTables:
             root = empty_root(document, snapshot_id, at, stamp.properties(), now_ms())
             return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
 
-        self._committer.commit({table: edit})
+        self._committer.commit({table: partial(edit, table=table, base=base) for table, base in bases.items()})
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -278,27 +264,13 @@ class IcebergTables:
         dropped = Changes(drop=frozenset(tags))
         self._committer.commit(dict.fromkeys(tables, lambda *_: dropped))
 
-    def snapshot_verdicts(
-        self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
-    ) -> Sequence[SnapshotVerdict]:
-        return snapshot_verdicts(self._read(table), window_tag, dropped, since)
-
-    def has_steps_since(self, table: str, snapshot_id: int) -> bool:
-        return has_steps_since(self._read(table), snapshot_id)
-
     # --- after a loss -----------------------------------------------------------------------------
 
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
         return self._committer.locations(tables)
 
-    def origin(self, table: str) -> Stamp | None:
-        return _traces.main_origin(self._read(table))
-
-    def traces(self, table: str, topology: str) -> Traces:
-        return _traces.traces_of(self._read(table), topology)
-
-    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
-        return self._committer.reattach(table, metadata, snapshot_id)
+    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
+        return self._committer.reattach(tables)
 
     def folders(self, tables: Sequence[str]) -> dict[str, str]:
         """The URL of the folder that each table was made in."""

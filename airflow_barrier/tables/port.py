@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,7 +100,57 @@ class Traces:
         return max(self.tagged, default=0)
 
 
-class TableFormat(Protocol):
+class Look(Protocol):
+    """What tables say to whoever looks at them."""
+
+    def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
+        """The checked head of the attempt branch: the staged snapshot, or None if nothing was added to the base.
+
+        Raises :class:`~airflow_barrier.protocol.errors.StagedTableError` if the branch is gone, its head does not
+        descend from exactly ``base``, or a snapshot after ``base`` bears another stamp.
+        """
+        ...
+
+    def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
+        """Return what the summaries of the snapshots on the attempt branch say, newest first; nothing of it is
+        checked.
+        """
+        ...
+
+    def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
+        """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
+        ...
+
+    def require_main_without(self, table: str, stamp: Stamp) -> None:
+        """See that an attempt which is not published yet has put nothing on `main`. Raises ForeignWriteError."""
+        ...
+
+    def snapshot_verdicts(
+        self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
+    ) -> Sequence[SnapshotVerdict]:
+        """Return which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
+
+        ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
+        kept; where the table has no such tag, or `main` does not lead there (it is another revision's), all of `main`
+        is. ``dropped``: tags that are as good as gone.
+        ``since``: snapshots from which on a job is about to read `main`, step by step.
+        """
+        ...
+
+    def has_steps_since(self, table: str, snapshot_id: int) -> bool:
+        """Return whether what came into `main` since a snapshot can still be told: no expiry has taken a step of it."""
+        ...
+
+    def origin(self, table: str) -> Stamp | None:
+        """The stamp of the snapshot that `main` is at; None if there is none, or it is not an attempt's."""
+        ...
+
+    def traces(self, table: str, topology: str) -> Traces:
+        """Return what the table still tells of a topology whose MetaService was lost."""
+        ...
+
+
+class TableFormat(Look, Protocol):
     """A catalog of versioned tables. Table names are ``namespace.table``, without the catalog.
 
     Every method raises :class:`~airflow_barrier.protocol.errors.MissingTableError` for a table that is not there and
@@ -126,6 +176,14 @@ class TableFormat(Protocol):
     def prove(self) -> None:
         """Raise :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless the catalog does what the protocol
         needs of it (it keeps branches and tags) and what was declared of it (:attr:`atomic`). Costs once a deployment.
+        """
+        ...
+
+    def seen(self, tables: Iterable[str]) -> Look:
+        """Look at these tables, all at once: what is asked of the answer is as of now, and costs nothing more.
+
+        >>> tables.seen(["shop.shopping"]).origin("shop.shopping").barrier_id  # doctest: +SKIP
+        4
         """
         ...
 
@@ -194,34 +252,12 @@ class TableFormat(Protocol):
         """
         ...
 
-    def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
-        """Make the attempt branch at ``base`` on ``table``; again is fine.
+    def prepare(self, bases: Mapping[str, int | None], stamp: Stamp) -> None:
+        """Make the attempt branch on each table at its base; again is fine.
 
         Without a base (the table has no snapshots, or all is computed anew) the branch starts with an empty snapshot
         of its own, so that engines can read and merge into it; `main` stays as it is, or absent.
         """
-        ...
-
-    def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
-        """The checked head of the attempt branch: the staged snapshot, or None if nothing was added to the base.
-
-        Raises :class:`~airflow_barrier.protocol.errors.StagedTableError` if the branch is gone, its head does not
-        descend from exactly ``base``, or a snapshot after ``base`` bears another stamp.
-        """
-        ...
-
-    def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
-        """Return what the summaries of the snapshots on the attempt branch say, newest first; nothing of it is
-        checked.
-        """
-        ...
-
-    def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
-        """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
-        ...
-
-    def require_main_without(self, table: str, stamp: Stamp) -> None:
-        """See that an attempt which is not published yet has put nothing on `main`. Raises ForeignWriteError."""
         ...
 
     def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -291,40 +327,16 @@ class TableFormat(Protocol):
         """Take these tags away where they are: from then on nobody reads by them. Again is fine."""
         ...
 
-    def snapshot_verdicts(
-        self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
-    ) -> Sequence[SnapshotVerdict]:
-        """Return which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
-
-        ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
-        kept; where the table has no such tag, or `main` does not lead there (it is another revision's), all of `main`
-        is. ``dropped``: tags that are as good as gone.
-        ``since``: snapshots from which on a job is about to read `main`, step by step.
-        """
-        ...
-
-    def has_steps_since(self, table: str, snapshot_id: int) -> bool:
-        """Return whether what came into `main` since a snapshot can still be told: no expiry has taken a step of it."""
-        ...
-
     # --- after a loss -----------------------------------------------------------------------------
 
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
         """Return where each table's metadata document lies now."""
         ...
 
-    def origin(self, table: str) -> Stamp | None:
-        """The stamp of the snapshot that `main` is at; None if there is none, or it is not an attempt's."""
-        ...
+    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
+        """Let a catalog that was lost or restored from an older backup point to the newest state of tables again.
 
-    def traces(self, table: str, topology: str) -> Traces:
-        """Return what the table still tells of a topology whose MetaService was lost."""
-        ...
-
-    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
-        """Let a catalog that was lost or restored from an older backup point to the newest state of the table again.
-
-        ``metadata`` is where one of its documents lay, beside which the newest is looked for; ``snapshot_id`` what it
-        has to contain. False: nothing to do, or no such state is there.
+        Of each table: where one of its documents lay, beside which the newest is looked for, and the snapshot that it
+        has to contain. Returns those that it was done for; of others there is nothing to do, or no such state.
         """
         ...

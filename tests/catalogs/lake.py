@@ -36,7 +36,7 @@ class Lake:
     ) -> Publication:
         """One attempt: prepare, append on the attempt branch, check. Returns what there is to publish."""
         stamp = stamp_of(barrier_id, revision)
-        self.tables.prepare(table, stamp, base)
+        self.tables.prepare({table: base}, stamp)
         self.append(table, ids, stamp)
         staged = self.tables.staged(table, stamp, base)
         assert staged is not None

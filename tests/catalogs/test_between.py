@@ -169,7 +169,7 @@ def test_a_commit_that_comes_twice_keeps_what_it_has_written(
         return answer
 
     proxy.misbehave = twice
-    lake.tables.prepare(table, stamp_of(1), None)
+    lake.tables.prepare({table: None}, stamp_of(1))
     assert codes == [200, 409]
     (root,) = lake.tables.load(table).metadata.snapshots
     assert path_of(root.manifest_list).exists()
@@ -179,7 +179,7 @@ def test_a_commit_that_comes_twice_keeps_what_it_has_written(
     folder = path_of(root.manifest_list).parent
     before = set(folder.iterdir())
     with pytest.raises(CatalogUnavailableError, match="found them changed by others"):
-        lake.tables.prepare(table, stamp_of(2), None)
+        lake.tables.prepare({table: None}, stamp_of(2))
     assert set(folder.iterdir()) == before
 
 

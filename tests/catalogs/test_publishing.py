@@ -181,12 +181,12 @@ def test_a_change_that_the_server_dropped_is_sent_again(lake: Lake, monkeypatch:
 @pytest.mark.drawn
 def test_attempts_pins_properties_and_what_is_missing(lake: Lake) -> None:
     (table,) = lake.create("a")
-    lake.tables.prepare(table, stamp_of(1), None)
-    lake.tables.prepare(table, stamp_of(1), None)
+    lake.tables.prepare({table: None}, stamp_of(1))
+    lake.tables.prepare({table: None}, stamp_of(1))
     assert lake.tables.staged(table, stamp_of(1), None) is None
     lake.append(table, [1], stamp_of(1))
     with pytest.raises(StagedTableError, match="has written to it already"):
-        lake.tables.prepare(table, stamp_of(1), None)
+        lake.tables.prepare({table: None}, stamp_of(1))
     staged = lake.tables.staged(table, stamp_of(1), None)
     assert staged is not None
     lake.tables.pin(table, "held", staged, ancestors=1)
@@ -216,8 +216,8 @@ def test_a_rest_catalog_that_does_not_answer_is_retryable(tmp_path: Path) -> Non
 @pytest.mark.parametrize("lake", ["rest roll-forward", "rest transactions"], indirect=True)
 def test_a_rest_catalog_joins_no_transaction_and_is_not_reattached(lake: Lake) -> None:
     (table,) = lake.create("a")
-    assert not lake.tables.reattach(table, lake.tables.metadata_locations([table])[table], None)
+    assert not lake.tables.reattach({table: (lake.tables.metadata_locations([table])[table], None)})
     with pytest.raises(ConfigurationError, match="let its operator restore it"):
-        lake.tables.reattach(table, "s3://lake/a/metadata/00001-x.metadata.json", 4711)
+        lake.tables.reattach({table: ("s3://lake/a/metadata/00001-x.metadata.json", 4711)})
     with pytest.raises(ConfigurationError, match="expected a catalog in a database"), lake.tables.staging([]):
         pass

@@ -51,7 +51,7 @@ def test_spark_writes_to_the_branch_and_reads_what_was_published(
         def stage(barrier_id: int, bases: dict[str, int | None]) -> list[Publication]:
             stamp = stamp_of(barrier_id)
             for name in names:
-                tables.prepare(name, stamp, bases[name])
+                tables.prepare({name: bases[name]}, stamp)
             # an unchanged job: it names the tables as it always did, the session's conf says where that is
             rest_spark.conf.set("spark.wap.branch", stamp.branch)
             for key, value in stamp.properties().items():

@@ -363,6 +363,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "keeps-branches": "A catalog that shows a branch's snapshots on `main` is refused.",
         "atomic-is-proved": "A catalog that calls a part of a commit all of it is not taken for atomic.",
         "pointer-count": "A pointer that did not move is an error, and all of them are undone.",
+        "kept-is-of-its-location": "A document is kept only under a location that no other one will ever have.",
         "overtaken-is-made-anew": "What another commit has overtaken is made anew from that commit.",
         "files-of-a-moved-pointer": "Files are deleted only before a pointer could name them.",
         "files-of-an-unknown-commit": "Nor are they when nobody knows whether the transaction was committed.",

@@ -126,7 +126,7 @@ def test_a_strict_default_isolation_of_the_catalog_is_not_ours(
 ) -> None:
     postgresql.run(f"ALTER DATABASE {make_url(url).database} SET default_transaction_isolation = 'serializable'")
     with catalog(url, tmp_path) as tables, ThreadPoolExecutor(4) as pool:
-        tables.prepare("shop.t", stamp_of(1), None)
+        tables.prepare({"shop.t": None}, stamp_of(1))
         root = tables.load("shop.t").metadata.refs[stamp_of(1).branch].snapshot_id
 
         def pin(number: int) -> None:
@@ -219,10 +219,10 @@ def test_a_catalog_that_was_demoted_is_left_for_the_new_one(
     own_postgresql.demote()
     with Proxy(own_postgresql.port) as proxy, IcebergTables.connect(through(proxy, url), str(tmp_path)) as tables:
         with pytest.raises(CatalogUnavailableError, match="read-only transaction"):
-            tables.prepare("shop.t", stamp_of(1), None)
+            tables.prepare({"shop.t": None}, stamp_of(1))
         assert tables.mains(["shop.t"]) == {"shop.t": None}
         proxy.target = postgresql.port
-        tables.prepare("shop.t", stamp_of(1), None)
+        tables.prepare({"shop.t": None}, stamp_of(1))
     with IcebergTables.connect(url, str(tmp_path)) as tables:
         assert stamp_of(1).branch in tables.load("shop.t").metadata.refs
 
@@ -235,9 +235,9 @@ def test_a_lock_on_a_table_that_is_held_for_too_long_is_retryable(
         other.execute("BEGIN")
         other.execute("SELECT FROM iceberg_tables FOR UPDATE")
         with pytest.raises(CatalogUnavailableError, match="lock timeout"):
-            tables.prepare("shop.t", stamp_of(1), None)
+            tables.prepare({"shop.t": None}, stamp_of(1))
         other.execute("ROLLBACK")
-        tables.prepare("shop.t", stamp_of(1), None)
+        tables.prepare({"shop.t": None}, stamp_of(1))
 
 
 def test_a_server_that_vanishes_without_a_word_is_noticed_within_a_minute(url: str, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ def test_no_spark_append_dies_of_a_locked_sqlite(spark: Any, spark_server: Any) 
         mine = lake.create({"commit.retry.num-retries": "50", "commit.retry.max-wait-ms": "100"}, rows=[(0, "a")])
         base = lake.main(mine)
         ahead = stamp_of(1000, topology="beside")
-        tables.prepare(mine, ahead, base)
+        tables.prepare({mine: base}, ahead)
         first = stamp_of(1, topology="beside")
         tables.catalog.create_namespace("beside")
         names = [f"beside.t{number}" for number in range(COUNT)]
         for name in names:
             tables.catalog.create_table(name, Schema(NestedField(1, "id", LongType())))
-            tables.prepare(name, first, None)
+            tables.prepare({name: None}, first)
         roots = {name: document["refs"][first.branch]["snapshot-id"] for name, document in _documents(tables, names)}
         publications = [
             *(publication(name, None, root, topology="beside") for name, root in roots.items()),

@@ -24,6 +24,7 @@ from airflow_barrier.metaservice.revisions import Revisions
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.tables._local_files import LocalFiles
 from airflow_barrier.tables._rest_server import RestServer
+from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.races.racers import PROCESSES
 from tests.support.waiting import patience
@@ -76,8 +77,8 @@ def _killed(work: Callable[..., None], *arguments: object) -> bool:
 
 
 def _recover(point: int, settings: Settings, topology: str) -> None:
-    reattach, write, publish = ((IcebergTables, name) for name in ("reattach", "write_text", "publish"))
-    _watch(point, reattach, write, publish, (Recovery, "put_back"))
+    write, publish = ((IcebergTables, name) for name in ("write_text", "publish"))
+    _watch(point, (SqlTables, "_reattach"), write, publish, (Recovery, "put_back"))
     deployment = Deployment.connect(settings)
     recover(deployment, topology, actor="child", reason="test")
     deployment.close()

@@ -107,6 +107,12 @@ class MemoryDocuments:
         for location in locations:
             self.files.pop(location, None)
 
+    def forget(self, location: str) -> None:
+        """Nothing is kept here."""
+
+    def close(self) -> None:
+        """Nor has it threads."""
+
     def delete_if_empty(self, folders: Iterable[str]) -> None:
         """There are none."""
 
@@ -165,10 +171,11 @@ class MemoryPointers:
     def lock(self, connection: Connection | None, tables: Iterable[str]) -> dict[str, str]:
         return self.where(tables)
 
-    def move(self, connection: Connection | None, table: str, old: str, new: str) -> None:
-        assert self.at[table] == old, "under the lock nobody can have moved it"
-        self._undo.append((table, old))
-        self.at[table] = new
+    def move(self, connection: Connection | None, moves: Mapping[str, tuple[str, str]]) -> None:
+        for table, (old, new) in sorted(moves.items()):
+            assert self.at[table] == old, "under the lock nobody can have moved it"
+            self._undo.append((table, old))
+            self.at[table] = new
 
     def close(self) -> None:
         """Nothing to close."""

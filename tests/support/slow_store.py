@@ -26,6 +26,7 @@ class SlowStore:
 
     seconds: float
     objects: dict[str, bytes] = field(default_factory=dict)
+    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     port: int = 0
 
@@ -90,11 +91,16 @@ class SlowStore:
             for name in re.findall(r"<Key>(.*?)</Key>", body.decode()):
                 self.objects.pop(f"{key.rstrip('/')}/{name}", None)
             return 200, b"<DeleteResult></DeleteResult>", {}
-        if method == "POST":  # an upload has one part here
+        if method == "POST":
+            if "uploadId" in query:
+                self.objects[key] = b"".join(part for _, part in sorted(self.parts.pop(key).items()))
             root = "InitiateMultipartUploadResult" if "uploads" in query else "CompleteMultipartUploadResult"
             return 200, f"<{root}><UploadId>u</UploadId><ETag>e</ETag></{root}>".encode(), {}
         if method == "PUT":
-            self.objects[key] = body
+            if "partNumber" in query:
+                self.parts.setdefault(key, {})[int(query["partNumber"][0])] = body
+            else:
+                self.objects[key] = body
             return 200, b"", {}
         if method == "DELETE":
             self.objects.pop(key, None)

@@ -56,7 +56,7 @@ class Lake:
 
     def stage(self, table: str, stamp: Stamp, base: int | None, rows: Rows) -> int:
         """One attempt: prepare, append on the attempt branch, check. Returns the staged snapshot."""
-        self.tables.prepare(table, stamp, base)
+        self.tables.prepare({table: base}, stamp)
         self.append(table, rows, stamp.branch, stamp)
         staged = self.tables.staged(table, stamp, base)
         assert staged is not None

@@ -35,7 +35,7 @@ def make(tables: IcebergTables, count: int) -> list[Publication]:
     for number in range(count):
         name = f"shop.t{number}"
         tables.catalog.create_table(name, Schema(NestedField(1, "id", LongType())))
-        tables.prepare(name, STAMP, None)
+        tables.prepare({name: None}, STAMP)
         root = tables.load(name).metadata.refs[STAMP.branch].snapshot_id
         publications.append(publication(name, None, root))
     return publications
@@ -183,7 +183,7 @@ def test_spark_appends_to_later_attempts_while_earlier_ones_are_published(lake: 
     table = lake.create(patient, rows=[(0, "a")])
     base = lake.main(table)
     ahead = stamp_of(1000)
-    lake.tables.prepare(table, ahead, base)
+    lake.tables.prepare({table: base}, ahead)
     failures: list[BaseException] = []
     done = threading.Event()
 

@@ -14,9 +14,9 @@ B = STAMP.branch
 def test_a_branch_is_prepared_once_and_main_stays(lake: Lake) -> None:
     table = lake.create(rows=[(1, "a")])
     base = lake.main(table)
-    lake.tables.prepare(table, STAMP, base)
+    lake.tables.prepare({table: base}, STAMP)
     location = lake.location(table)
-    lake.tables.prepare(table, STAMP, base)
+    lake.tables.prepare({table: base}, STAMP)
     assert lake.location(table) == location
     assert lake.refs(table) == {"main": base, B: base}
     assert lake.tables.staged(table, STAMP, base) is None
@@ -40,9 +40,9 @@ def test_a_staged_snapshot_is_found_and_main_stays(lake: Lake) -> None:
 
 def test_an_empty_table_is_read_and_merged_into_on_its_branch(lake: Lake) -> None:
     table = lake.create({"write.merge.mode": "merge-on-read"})
-    lake.tables.prepare(table, STAMP, None)
+    lake.tables.prepare({table: None}, STAMP)
     location = lake.location(table)
-    lake.tables.prepare(table, STAMP, None)
+    lake.tables.prepare({table: None}, STAMP)
     assert lake.location(table) == location
     assert lake.main(table) is None
     assert lake.tables.currents({table: None}) == {table: None}
@@ -67,7 +67,7 @@ def test_an_empty_table_is_staged_on_the_attempts_own_root(lake: Lake) -> None:
     staged = lake.stage(table, STAMP, None, [(1, "a")])
     assert lake.tables.staged(table, STAMP, None) == staged
     with pytest.raises(StagedTableError, match="an earlier start of this attempt has written"):
-        lake.tables.prepare(table, STAMP, None)
+        lake.tables.prepare({table: None}, STAMP)
 
 
 def test_a_root_that_the_attempt_did_not_prepare_is_refused(lake: Lake) -> None:
@@ -77,14 +77,14 @@ def test_a_root_that_the_attempt_did_not_prepare_is_refused(lake: Lake) -> None:
     with pytest.raises(StagedTableError, match="to descend from no snapshot, found snapshot"):
         lake.tables.staged(table, STAMP, None)
     with pytest.raises(StagedTableError, match="an earlier start"):
-        lake.tables.prepare(table, STAMP, None)
+        lake.tables.prepare({table: None}, STAMP)
 
 
 def test_whole_file_deletes_bear_no_stamp_and_are_accepted(lake: Lake) -> None:
     """Iceberg drops whole files by a snapshot of its own kind, which gets no properties of the session."""
     table = lake.create(rows=[(1, "a"), (2, "b")])
     base = lake.main(table)
-    lake.tables.prepare(table, STAMP, base)
+    lake.tables.prepare({table: base}, STAMP)
     with lake.session_of(STAMP) as session:
         session.sql(f"DELETE FROM lake.{table}.branch_{B} WHERE v = 'b'")
         session.sql(f"UPDATE lake.{table}.branch_{B} SET id = 7")
@@ -101,7 +101,7 @@ def test_whole_file_deletes_bear_no_stamp_and_are_accepted(lake: Lake) -> None:
 def test_another_stamp_is_refused(lake: Lake, other) -> None:
     table = lake.create(rows=[(1, "a")])
     base = lake.main(table)
-    lake.tables.prepare(table, STAMP, base)
+    lake.tables.prepare({table: base}, STAMP)
     lake.append(table, [(2, "b")], B, other)
     lake.append(table, [(3, "c")], B, STAMP)
     with pytest.raises(StagedTableError, match=rf"table {table}: expected snapshot \d+ \(append\) on branch {B}"):
@@ -117,10 +117,10 @@ def test_a_branch_on_another_base_or_gone_is_refused(lake: Lake) -> None:
     with pytest.raises(StagedTableError, match=f"to descend from snapshot {second}, found snapshot {staged}"):
         lake.tables.staged(table, STAMP, second)
     with pytest.raises(StagedTableError, match=rf"{B} at snapshot {first}, found snapshot {staged} \(append"):
-        lake.tables.prepare(table, STAMP, first)
+        lake.tables.prepare({table: first}, STAMP)
     lake.spark.sql(f"ALTER TABLE lake.{table} DROP BRANCH `{B}`")
     assert lake.refs(table) == {"main": second}
     with pytest.raises(StagedTableError, match=f"expected branch {B}, found none"):
         lake.tables.staged(table, STAMP, first)
     with pytest.raises(SnapshotMissingError, match=f"table {table}: expected snapshot 4711"):
-        lake.tables.prepare(table, STAMP, 4711)
+        lake.tables.prepare({table: 4711}, STAMP)

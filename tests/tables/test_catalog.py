@@ -73,7 +73,7 @@ def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: s
     calls = [
         lambda: local.mains([table, gone]),
         lambda: local.currents({gone: None}),
-        lambda: local.prepare(gone, STAMP, None),
+        lambda: local.prepare({gone: None}, STAMP),
         lambda: local.staged(gone, STAMP, None),
         lambda: local.publish([publication(table, None, None), publication(gone, None, 1)]),
         lambda: local.load(gone),
@@ -117,17 +117,17 @@ def test_a_database_that_is_lost_is_retryable(local: IcebergTables, tmp_path: Pa
 def test_a_table_is_led_back_to_the_newest_document_that_is_left(local: IcebergTables, table: str) -> None:
     """Whether the catalog has lost the table's row, or the storage the document that the row points to."""
     first = local.load(table).metadata_location
-    local.prepare(table, STAMP, None)
+    local.prepare({table: None}, STAMP)
     left = local.load(table).metadata_location
     (root,) = local.load(table).metadata.snapshots
     local.pin(table, "held", root.snapshot_id)
     path_of(local.load(table).metadata_location).unlink()
-    assert local.reattach(table, first, root.snapshot_id)
+    assert local.reattach({table: (first, root.snapshot_id)})
     assert local.metadata_locations([table]) == {table: left}
     local.catalog.drop_table(table)
-    assert local.reattach(table, first, root.snapshot_id)
+    assert local.reattach({table: (first, root.snapshot_id)})
     assert local.metadata_locations([table]) == {table: left}
-    assert not local.reattach(table, first, root.snapshot_id)
+    assert not local.reattach({table: (first, root.snapshot_id)})
 
 
 @pytest.mark.parametrize("behind", [0, 120_000])
@@ -136,20 +136,20 @@ def test_a_later_document_is_told_by_its_version_and_not_by_its_date(
 ) -> None:
     """Its writer's clock may have been minutes behind that of the writer before it."""
     first = local.load(table).metadata_location
-    local.prepare(table, STAMP, None)
+    local.prepare({table: None}, STAMP)
     (root,) = local.load(table).metadata.snapshots
     newest = local.load(table).metadata_location
     point_to(local_url, first)  # a backup of the catalog
     document = path_of(newest)
     dated = json.loads(path_of(first).read_text())["last-updated-ms"] - behind
     document.write_text(json.dumps({**json.loads(document.read_text()), "last-updated-ms": dated}))
-    assert local.reattach(table, first, root.snapshot_id)
+    assert local.reattach({table: (first, root.snapshot_id)})
     assert local.metadata_locations([table]) == {table: newest}
 
 
 def test_an_earlier_document_replaces_nothing(local: IcebergTables, local_url: str, table: str) -> None:
     """Whatever its date."""
-    local.prepare(table, STAMP, None)
+    local.prepare({table: None}, STAMP)
     (root,) = local.load(table).metadata.snapshots
     staged = local.load(table).metadata_location
     local.give_back([table], STAMP.topology, [])
@@ -157,7 +157,7 @@ def test_an_earlier_document_replaces_nothing(local: IcebergTables, local_url: s
     found = json.loads(document.read_text())
     document.write_text(json.dumps({**found, "snapshots": [], "last-updated-ms": found["last-updated-ms"] - 120_000}))
     now = local.metadata_locations([table])
-    assert not local.reattach(table, staged, root.snapshot_id)
+    assert not local.reattach({table: (staged, root.snapshot_id)})
     assert local.metadata_locations([table]) == now
 
 
@@ -251,7 +251,7 @@ def test_format_versions_that_are_not_served_are_refused(local: IcebergTables, t
     document = path_of(local.load(table).metadata_location)
     document.write_text(json.dumps({**json.loads(document.read_text()), "format-version": version}))
     with pytest.raises(ConfigurationError, match=f"expected Iceberg format version 2 or 3, found {version}"):
-        local.prepare(table, STAMP, None)
+        local.prepare({table: None}, STAMP)
 
 
 def test_views_are_refused(lake: Lake) -> None:
@@ -267,7 +267,7 @@ def test_a_catalog_of_schema_v0_is_served_and_not_migrated(local: IcebergTables,
     with engine.begin() as database:
         database.exec_driver_sql("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
     with IcebergTables.connect(local_url, local.location()) as tables:
-        tables.prepare(table, STAMP, None)
+        tables.prepare({table: None}, STAMP)
         root = tables.load(table).metadata.refs[STAMP.branch].snapshot_id
         tables.publish([publication(table, None, root)])
         assert tables.mains([table]) == {table: root}

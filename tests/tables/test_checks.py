@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 from sqlalchemy.dialects import postgresql
 
 from airflow_barrier.protocol.errors import (
@@ -134,7 +134,7 @@ def test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own(table: 
     base = table.append()
     others, later, own = stamp_of(1, topology="other"), stamp_of(2), stamp_of(1)
     for stamp in (others, later, own):
-        table.tables.prepare(TABLE, stamp, base)
+        table.tables.prepare({TABLE: base}, stamp)
     ours = publication(TABLE, base, base)
     table.tables.publish([ours])
     assert set(table.refs()) == {"main", ours.tag, others.branch, later.branch}
@@ -145,7 +145,7 @@ def test_a_publish_leaves_the_branches_that_readers_hold(table: Written) -> None
     base = table.append()
     stamps = {number: stamp_of(number) for number in (1, 2, 3, 4, 5)}
     for stamp in stamps.values():
-        table.tables.prepare(TABLE, stamp, base)
+        table.tables.prepare({TABLE: base}, stamp)
     left = publication(TABLE, base, base, barrier_id=4)
     table.tables.publish([replace(left, held=((1, 1), (3, 5)))])
     assert set(table.refs()) == {"main", left.tag, *(stamps[number].branch for number in (1, 3, 4, 5))}
@@ -171,9 +171,9 @@ def test_an_attempt_starts_on_its_base_and_not_on_its_own_half(table: Written) -
     base = table.append()
     table.stage(STAMP, base)
     with pytest.raises(StagedTableError, match="an earlier start of this attempt has written to it"):
-        table.tables.prepare(TABLE, STAMP, base)
+        table.tables.prepare({TABLE: base}, STAMP)
     with pytest.raises(SnapshotMissingError, match="expected snapshot 4711"):
-        table.tables.prepare(TABLE, stamp_of(2), 4711)
+        table.tables.prepare({TABLE: 4711}, stamp_of(2))
 
 
 @pytest.mark.kills("branch-is-there")
@@ -198,7 +198,7 @@ def test_a_branch_on_another_base_stages_nothing(table: Written) -> None:
 @pytest.mark.parametrize("other", [stamp_of(2), stamp_of(1, 999), replace(STAMP, incarnation="another"), None])
 def test_a_snapshot_with_another_stamp_or_none_is_refused(table: Written, other: Stamp | None) -> None:
     base = table.append()
-    table.tables.prepare(TABLE, STAMP, base)
+    table.tables.prepare({TABLE: base}, STAMP)
     table.append(STAMP.branch, other.properties() if other else None)
     table.append(STAMP.branch, STAMP.properties())
     with pytest.raises(StagedTableError, match="bear the stamp"):
@@ -208,7 +208,7 @@ def test_a_snapshot_with_another_stamp_or_none_is_refused(table: Written, other:
 @pytest.mark.kills("stamp", "another-stamp-on-a-delete", "only-deletes-without-stamp")
 def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
     base = table.append()
-    table.tables.prepare(TABLE, STAMP, base)
+    table.tables.prepare({TABLE: base}, STAMP)
     deleted = table.delete(STAMP.branch)
     assert table.tables.staged(TABLE, STAMP, base) == deleted
     compacted = replace_files(table.tables, TABLE, STAMP.branch)
@@ -221,19 +221,19 @@ def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
 
 @pytest.mark.kills("root-has-no-parent", "root-is-the-attempts")
 def test_an_empty_table_is_staged_on_a_root_of_the_attempts_own(table: Written) -> None:
-    table.tables.prepare(TABLE, STAMP, None)
+    table.tables.prepare({TABLE: None}, STAMP)
     assert table.tables.staged(TABLE, STAMP, None) is None
     table.edit(branches={stamp_of(2).branch: table.at(STAMP.branch)})
     with pytest.raises(StagedTableError, match="to descend from no snapshot"):
         table.tables.staged(TABLE, stamp_of(2), None)
     with pytest.raises(StagedTableError, match="an earlier start"):
-        table.tables.prepare(TABLE, stamp_of(2), None)
+        table.tables.prepare({TABLE: None}, stamp_of(2))
 
 
 @pytest.mark.kills("root-has-no-parent", "root-is-the-attempts")
 def test_a_root_that_stands_on_something_is_no_root(table: Written) -> None:
     """Whoever copies all properties of a snapshot copies the mark of the root as well."""
-    table.tables.prepare(TABLE, STAMP, None)
+    table.tables.prepare({TABLE: None}, STAMP)
     table.append(STAMP.branch, {**STAMP.properties(), EMPTY_ROOT: "true"})
     with pytest.raises(StagedTableError, match="bear the stamp"):
         table.tables.staged(TABLE, STAMP, None)
@@ -301,10 +301,52 @@ def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> No
 @pytest.mark.kills("pointer-compare-and-set", "pointer-count")
 def test_a_pointer_moves_only_from_where_it_was_seen(table: Written) -> None:
     pointers, location = table.tables._committer._pointers, table.tables.load(TABLE).metadata_location
-    refused = pytest.raises(CatalogUnavailableError, match="expected its row in the catalog to stay locked")
+    refused = pytest.raises(
+        CatalogUnavailableError, match="expected each row in the catalog to stay locked, found 1 of 1"
+    )
     with refused, pointers.transaction() as connection:
-        pointers.move(connection, TABLE, "file:///elsewhere.json", "file:///ours.json")
+        pointers.move(connection, {TABLE: ("file:///elsewhere.json", "file:///ours.json")})
     assert table.tables.load(TABLE).metadata_location == location
+
+
+def test_many_pointers_move_by_few_statements_and_none_if_one_has_moved(local: IcebergTables) -> None:
+    """Also of two tables that are registered at one document."""
+    local.catalog.create_table(TABLE, Schema(NestedField(1, "id", LongType())))
+    pointers, moves = local._committer._pointers, {}
+    for number in range(250):
+        table = f"many.t{number:03}"
+        moves[table] = (f"file:///{max(number, 1)}.json", f"file:///{number}-after.json")
+    copy = text(
+        "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
+        "VALUES ('lake', 'many', :name, :at)"
+    )
+    asked = []
+
+    def listen(_1: object, _2: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    with pointers.transaction() as connection:
+        connection.execute(copy, [{"name": table.partition(".")[2], "at": at} for table, (at, _) in moves.items()])
+        connection.execute(copy, [{"name": "beside", "at": "file:///7.json"}])
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        with pointers.transaction() as connection:
+            pointers.move(connection, moves)
+            pointers.move(connection, {})
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    assert len([each for each in asked if "UPDATE" in each]) == 3
+    after = {table: new for table, (_, new) in moves.items()}
+    assert pointers.read([*moves, "many.beside"]) == {**after, "many.beside": "file:///7.json"}
+    with pointers.transaction() as connection:
+        before = "SELECT table_name, previous_metadata_location FROM iceberg_tables WHERE table_name LIKE 't%'"
+        found = {row.table_name: row.previous_metadata_location for row in connection.execute(text(before))}
+    assert found == {table.partition(".")[2]: old for table, (old, _) in moves.items()}
+    back = {table: (new, old) for table, (old, new) in moves.items()}
+    refused = pytest.raises(CatalogUnavailableError, match="stay locked, found 1 of 50 changed")
+    with refused, pointers.transaction() as connection:
+        pointers.move(connection, {**back, "many.t249": ("file:///249.json", "file:///x.json")})
+    assert pointers.read(moves) == after
 
 
 @pytest.mark.kills("pointer-write-lock")

@@ -19,7 +19,7 @@ def test_spark_reads_the_published_rows_the_tag_and_goes_on_writing(lake: Lake) 
     staged = lake.stage(table, stamp_of(1), base, [(2, "b")])
     ahead = lake.stage(table, stamp_of(2), staged, [(3, "c")])
     lake.spark.sql(f"ALTER TABLE lake.{table} CREATE BRANCH theirs")
-    lake.tables.prepare(table, stamp_of(1, topology="other"), base)
+    lake.tables.prepare({table: base}, stamp_of(1, topology="other"))
 
     lake.tables.publish([publication(table, base, staged)])
 
@@ -37,7 +37,7 @@ def test_spark_reads_the_published_rows_the_tag_and_goes_on_writing(lake: Lake) 
 def test_an_empty_table_is_published_for_the_first_time(lake: Lake) -> None:
     table, still_empty = lake.create(), lake.create()
     staged = lake.stage(table, stamp_of(1), None, [(1, "a")])
-    lake.tables.prepare(still_empty, stamp_of(1), None)
+    lake.tables.prepare({still_empty: None}, stamp_of(1))
     lake.tables.publish([publication(table, None, staged), publication(still_empty, None, None)])
     assert lake.rows(table) == lake.rows(table, TAG) == [(1, "a")]
     assert lake.tables.mains([table, still_empty]) == {table: staged, still_empty: None}
@@ -57,11 +57,11 @@ def test_what_an_older_catalog_does_not_know_is_found_again(lake: Lake) -> None:
     with lake.catalog() as rows:
         rows.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE metadata_location = ?", (before, published))
     assert lake.main(table) == base
-    assert lake.tables.reattach(table, published, staged)
+    assert lake.tables.reattach({table: (published, staged)})
     assert lake.location(table) == published
     with lake.catalog() as rows:
         rows.execute("DELETE FROM iceberg_tables WHERE metadata_location = ?", (published,))
-    assert lake.tables.reattach(table, published, staged)
+    assert lake.tables.reattach({table: (published, staged)})
     assert lake.refs(table) == refs
     lake.append(table, [(3, "c")])
     assert lake.rows(table) == [(1, "a"), (2, "b"), (3, "c")]
@@ -121,7 +121,7 @@ def test_publishing_again_changes_nothing(lake: Lake) -> None:
 def test_a_carried_table_gets_its_tag_and_loses_its_attempts(lake: Lake) -> None:
     table = lake.create(rows=[(1, "a")])
     base = lake.main(table)
-    lake.tables.prepare(table, stamp_of(1), base)
+    lake.tables.prepare({table: base}, stamp_of(1))
     lake.tables.publish([publication(table, base, base)])
     assert lake.refs(table) == {"main": base, TAG: base}
     # A publish that comes late must still notice a foreign write.

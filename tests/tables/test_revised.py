@@ -225,7 +225,7 @@ def _parent(document: dict[str, Any], snapshot_id: int) -> int:
 def test_all_is_computed_anew_from_an_empty_root_beside_main(revision: Revision) -> None:
     table = revision.table
     stamp = stamp_of(4, revision=REVISION)
-    table.tables.prepare(TABLE, stamp, None)
+    table.tables.prepare({TABLE: None}, stamp)
     assert table.tables.staged(TABLE, stamp, None) is None
     assert table.rows(stamp.branch) == []
     new = table.append(stamp.branch, stamp.properties(), row=40)
@@ -289,7 +289,7 @@ def test_branches_of_revisions_that_are_being_staged_stay_with_every_publish(rev
     table, base = revision.table, revision.base
     stamps = {(number, each): stamp_of(number, revision=each) for number in (3, 4, 5) for each in (0, REVISION, 8)}
     for stamp in stamps.values():
-        table.tables.prepare(TABLE, stamp, base)
+        table.tables.prepare({TABLE: base}, stamp)
 
     def left() -> set[tuple[int, int]]:
         return {key for key, stamp in stamps.items() if stamp.branch in table.refs()}
@@ -310,7 +310,7 @@ def test_a_cancelled_revision_leaves_no_branch_and_the_others_stay(revision: Rev
     gone = [stamp_of(number, revision=REVISION) for number in (3, 4)]
     stay = [stamp_of(5), stamp_of(4, revision=8), stamp_of(4, topology="other", revision=REVISION)]
     for stamp in (*gone, *stay):
-        table.tables.prepare(TABLE, stamp, revision.base)
+        table.tables.prepare({TABLE: revision.base}, stamp)
     before = table.refs()
     table.tables.drop_revision([TABLE], "shop", REVISION)
     location = revision.location
@@ -374,7 +374,7 @@ def test_spark_computes_anew_on_an_empty_root_beside_main_and_goes_on_after_the_
     assert old is not None
     lake.tables.publish([publication(table, old, old, 4)])
     stamp = stamp_of(4, revision=REVISION)
-    lake.tables.prepare(table, stamp, None)
+    lake.tables.prepare({table: None}, stamp)
     assert lake.rows(table, stamp.branch) == []
     lake.append(table, [(1, "x"), (3, "y")], stamp.branch, stamp)
     new = lake.tables.staged(table, stamp, None)

@@ -36,7 +36,7 @@ class Written:
         return self.at(branch)
 
     def stage(self, stamp: Stamp, base: int | None, row: int = 1) -> int:
-        self.tables.prepare(TABLE, stamp, base)
+        self.tables.prepare({TABLE: base}, stamp)
         return self.append(stamp.branch, stamp.properties(), row)
 
     def edit(self, **changes: Any) -> None:
