@@ -65,23 +65,23 @@ def software() -> str:
 
 def document(figures: Sequence[Measured], missing: Sequence[str], command: str) -> str:
     """docs/benchmarks.md; ``missing`` are figures that could not be measured."""
-    head = f"""# Benchmarks
+    head = """# Benchmarks
 
-Written by `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; nothing here is typed by hand.
-
-Machine: {machine()}. All of it, servers included, ran on this machine. {software()}.
+Written by `make benchmarks`; nothing here is typed by hand. Each table says when it was measured, and on which machine:
+all of it, servers included, ran there.
 
 Numbers of two tables are of two moments; compare within one table, whose columns were measured in one run, in turns."""
     if missing:
-        head += f"\n\n**Not measured in this run**, which failed there or was stopped: {', '.join(missing)}."
-    return "\n\n".join([head, *(figure.markdown() for figure in figures)]) + "\n"
+        head += f"\n\n**Not measured in the last run**, which failed there or was stopped: {', '.join(missing)}."
+    return with_figures(head, figures, command)
 
 
 def with_figures(document: str, figures: Sequence[Measured], command: str) -> str:
-    """docs/benchmarks.md with figures that were measured again, or for the first time, by themselves."""
+    """docs/benchmarks.md with figures that were measured again, or for the first time."""
     head, *sections = re.split(r"(?m)^(?=## )", document)
     by_title = {section.partition("\n")[0]: section.strip() for section in sections}
-    said = f"*By itself: `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC. {machine()}.*"
+    now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    said = f"*Measured on {now} by `{command}`: {machine()}. {software()}.*"
     for figure in figures:
         title, _, rest = figure.markdown().partition("\n\n")
         by_title[title] = f"{title}\n\n{said}\n\n{rest}"
@@ -91,8 +91,17 @@ def with_figures(document: str, figures: Sequence[Measured], command: str) -> st
 def with_numbers(readme: str, document: str) -> str:
     """README with the numbers of docs/benchmarks.md between its two comments."""
 
-    def cell(title: str, row: str, column: str) -> str:
+    def section_of(title: str) -> str:
         (section,) = (one for one in re.split(r"(?m)^## ", document) if one.partition("\n")[0] == title)
+        return section
+
+    def measured(title: str) -> str:
+        """When and where."""
+        (found,) = re.findall(r"(?m)^\*Measured on (\S+) .*?`: (\d+ cores)", section_of(title))
+        return ", ".join(found)
+
+    def cell(title: str, row: str, column: str) -> str:
+        section = section_of(title)
         columns, _, *rows = (
             [one.strip() for one in line.strip("|").split(" |")]
             for line in section.splitlines()
@@ -102,22 +111,23 @@ def with_numbers(readme: str, document: str) -> str:
         return found[columns.index(column)]
 
     seconds, connect = "A barrier, from its timestamp to readable, in seconds", "Spark Connect, 6 barriers"
+    without, reading = "The same jobs without us", "A pinned read against the plain read of the same snapshots"
+    revising = "Correcting history by a revision"
     readable = cell(seconds, "timestamp to readable, median", connect)
     spark = cell(seconds, "of the median: Spark's work", connect)
-    ratio = cell("The same jobs without us", "all six", "ratio")
-    plain, pinned = (
-        float(cell("A pinned read against the plain read of the same snapshots", "until its rows are there", column))
-        for column in ("plain", "by a session")
+    ratio = cell(without, "all six", "ratio")
+    plain, pinned = (float(cell(reading, "until its rows are there", column)) for column in ("plain", "by a session"))
+    revised = cell(revising, "last 7 of 120", "of full")
+    rows = [
+        ("20,000 new rows, from their timestamp until six tables have them", f"{readable} s, {spark} s of it Spark"),
+        ("the six tasks, against the same tasks without barriers", f"{ratio} times as long"),
+        ("a query at one barrier, against the plain query", f"{pinned / plain:.2f} times as long"),
+        ("computing the last 7 of 120 barriers again, against all of them", f"{revised} of the time"),
+    ]
+    places = [measured(title) for title in (seconds, without, reading, revising)]
+    table = "| [measured](docs/benchmarks.md) | | when and where |\n| --- | ---: | --- |\n" + "".join(
+        f"| {what} | {figure} | {place} |\n" for (what, figure), place in zip(rows, places, strict=True)
     )
-    cores = re.findall(r"(?m)^Machine: (\d+ cores)", document)[0]
-    revised = cell("Correcting history by a revision", "last 7 of 120", "of full")
-    table = f"""| [measured](docs/benchmarks.md) on {cores} | |
-| --- | ---: |
-| 20,000 new rows, from their timestamp until six tables have them | {readable} s, {spark} s of it Spark |
-| the six tasks, against the same tasks without barriers | {ratio} times as long |
-| a query at one barrier, against the plain query | {pinned / plain:.2f} times as long |
-| computing the last 7 of 120 barriers again, against all of them | {revised} of the time |
-"""
     begin, end = "<!-- numbers of docs/benchmarks.md -->\n", "<!-- end of numbers -->\n"
     before, _, rest = readme.partition(begin)
     _, _, after = rest.partition(end)
