@@ -27,6 +27,7 @@ FIGURES = {
     "latency": "from a barrier's timestamp to readable, and what we add to the tasks, through Airflow",
     "adoption": "lines changed to adopt the example jobs",
     "metaservice": "transitions per second, and reading",
+    "distance": "a barrier's own steps, with PostgreSQL at a distance",
     "connecting": "what engines ask the server of catalogs",
     "wide": "a barrier of many jobs",
     "waiting": "many tasks that wait in one triggerer",

@@ -101,7 +101,7 @@ def _make(settings: Settings, size: int, barriers: int) -> None:
         heads = stage(deployment.tables, dict.fromkeys(tables, ready.attempt.stamp))
         staged = {table: StagedTable(table, head) for table, head in heads.items()}
         record = ClosingRecord(ready.attempt.attempt_id, staged)
-        close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+        close(deployment, ready.attempt, actor="benchmark", record=record)
         committed = commit_barrier(deployment, topology, opened.barrier.barrier_id, actor="benchmark")
         assert isinstance(committed, Committed), committed
     deployment.close()

@@ -211,7 +211,7 @@ def _load(deployment: Deployment, spark: SparkSession, rows: int) -> None:
         assert head is not None
         staged[table] = StagedTable(table, head.snapshot_id)
     record = ClosingRecord(ready.attempt.attempt_id, staged)
-    close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+    close(deployment, ready.attempt, actor="benchmark", record=record)
     committed = commit_barrier(deployment, "sales", opened.barrier.barrier_id, actor="benchmark")
     assert isinstance(committed, Committed), committed
 

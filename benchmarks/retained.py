@@ -94,7 +94,7 @@ class Barrier:
             ready.attempt.attempt_id, {table: StagedTable(table, head) for table, head in heads.items()}
         )
         with self._timed("close"):
-            close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+            close(deployment, ready.attempt, actor="benchmark", record=record)
         with self._timed("commit"):
             committed = commit_barrier(deployment, TOPOLOGY, opened.barrier.barrier_id, actor="benchmark")
         assert isinstance(committed, Committed), committed

@@ -178,7 +178,7 @@ class Shop:
                 ready = self._begin(opened.barrier, job)
                 head = self._write(ready.attempt, table, rows)
                 record = ClosingRecord(ready.attempt.attempt_id, {table: StagedTable(table, head)})
-                close(self.deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+                close(self.deployment, ready.attempt, actor="benchmark", record=record)
             committed = commit_barrier(self.deployment, TOPOLOGY, opened.barrier.barrier_id, actor="benchmark")
             assert isinstance(committed, Committed), committed
 
@@ -227,7 +227,7 @@ class Shop:
     def _replay(self, barrier: Barrier, url: str, job: str) -> None:
         ready = self._begin(barrier, job)
         record = ConnectRun(url, ready.spec).run(SqlJob(JOBS[job]))
-        close(self.deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+        close(self.deployment, ready.attempt, actor="benchmark", record=record)
 
     def _begin(self, barrier: Barrier, job: str) -> Ready:
         ready = begin(self.deployment, barrier, job, Asking(request_key=job, generation="g", actor="benchmark"))

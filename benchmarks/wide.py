@@ -89,19 +89,18 @@ def _written() -> Iterator[list[float]]:
     began: dict[int, float] = {}
     times: list[float] = []
 
-    def begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if options.get("barrier_write", not options.get("postgresql_readonly", False)):
+    def executed(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith(("BEGIN IMMEDIATE", "BEGIN ISOLATION LEVEL READ COMMITTED")):
             began[id(connection)] = time.perf_counter()
 
     def commit(connection: Connection) -> None:
         if id(connection) in began:
             times.append(time.perf_counter() - began.pop(id(connection)))
 
-    event.listen(Engine, "begin", begin)
+    event.listen(Engine, "before_cursor_execute", executed)
     event.listen(Engine, "commit", commit)
     try:
         yield times
     finally:
-        event.remove(Engine, "begin", begin)
+        event.remove(Engine, "before_cursor_execute", executed)
         event.remove(Engine, "commit", commit)

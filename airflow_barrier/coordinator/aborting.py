@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from airflow_barrier.coordinator.cuts import release_sources
+from airflow_barrier.coordinator.cuts import cuts_to_release, release_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError
@@ -26,7 +26,7 @@ def abort_barrier(
     """
     aborted = deployment.meta.barriers.abort(topology, barrier_id, reason, actor)
     for barrier in aborted:
-        release_sources(deployment, barrier, barrier.barrier_id)
+        release_cuts(deployment, cuts_to_release(deployment, barrier, barrier.barrier_id))
         log.info("%s is ABORTED: %s", barrier, reason)
     return tuple(aborted)
 
@@ -62,7 +62,7 @@ def abort_by_hand(
     try:
         with connect() as deployment:
             for barrier in cut:
-                release_sources(deployment, barrier, barrier.barrier_id)
+                release_cuts(deployment, cuts_to_release(deployment, barrier, barrier.barrier_id))
     except BarrierError as error:
         return Aborted(aborted, str(error))
     return Aborted(aborted, None)

@@ -53,9 +53,7 @@ class Batch:
         ready, leader = self.under_way, self.leader
         if ready is None:
             return
-        barrier = close(
-            self.deployment, ready.attempt.attempt_id, actor=leader.actor, record=record, owner=leader.owner
-        )
+        barrier = close(self.deployment, ready.attempt, actor=leader.actor, record=record, owner=leader.owner)
         if self.barrier is None:
             self.barrier = barrier
         self.done.append(ready.attempt)

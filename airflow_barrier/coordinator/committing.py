@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.blocking import IN_THE_WAY, block
-from airflow_barrier.coordinator.cuts import release_sources
+from airflow_barrier.coordinator.cuts import cuts_to_release, release_cuts
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry
+from airflow_barrier.coordinator.journal import current_mains, entry_of, led_look, write_entry
 from airflow_barrier.coordinator.publishing import LOOKS, looks_ran_out, publish
-from airflow_barrier.coordinator.revisions.publish import finish_decided
-from airflow_barrier.coordinator.staging import delete_files
+from airflow_barrier.coordinator.revisions.publish import publish_revision
+from airflow_barrier.coordinator.staging import delete_attempt_files
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,
@@ -24,6 +24,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.tables.port import Publication
 
@@ -59,20 +60,49 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     before the decision: then nothing has happened; BarrierBlockedError (a ForeignWriteError too) when that was after
     it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
-    finish_decided(deployment, topology, actor=actor)
-    barrier = deployment.meta.barriers.get(topology, barrier_id)
+    with deployment.meta.look():
+        found = in_flight(deployment, deployment.meta.barriers.get(topology, barrier_id))
+    return commit_found(deployment, found, actor=actor)
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A barrier that is to be committed, what is not committed yet, and a revision that is to be published first."""
+
+    barrier: Barrier
+    uncommitted: Sequence[Barrier]
+    decided: Revision | None
+
+
+def in_flight(deployment: Deployment, barrier: Barrier) -> InFlight:
+    """Look for what a commit of ``barrier`` goes by, in the caller's look."""
+    meta = deployment.meta
+    revision = meta.revisions.under_way(barrier.topology)
+    decided = revision if revision is not None and revision.state is RevisionState.COMMITTING else None
+    return InFlight(barrier, meta.barriers.uncommitted(barrier.topology), decided)
+
+
+def commit_found(deployment: Deployment, found: InFlight, *, actor: str) -> Committed | NotYet:
+    """Commit as :func:`commit_barrier` does, for who has looked already."""
+    meta, barrier = deployment.meta, found.barrier
+    topology, barrier_id = barrier.topology, barrier.barrier_id
+    if found.decided is not None:
+        log.info("%s is COMMITTING: rolled forward first", found.decided)
+        publish_revision(deployment, topology, found.decided.revision, actor=actor)
+        return commit_barrier(deployment, topology, barrier_id, actor=actor)
     check_not_aborted(barrier)  # safety: aborted-is-told
     if barrier.state is BarrierState.COMMIT:
         _tidy(deployment, barrier)  # whoever committed it may have died before that
         return Committed(barrier, ())
     published: list[Barrier] = []
-    for candidate in deployment.meta.barriers.uncommitted(topology):
+    for candidate in found.uncommitted:
         if candidate.barrier_id > barrier_id:  # safety: commits-no-further
             break
         if candidate.is_maintenance and deployment.meta.maintenance.carry(topology, candidate.barrier_id, actor):
             candidate = deployment.meta.barriers.get(topology, candidate.barrier_id)
         try:
-            published.append(_commit_one(deployment, candidate, actor))
+            barrier = _commit_one(deployment, candidate, actor)
+            published.append(barrier)
         except NotPrecommitError:
             now = deployment.meta.barriers.get(topology, candidate.barrier_id)
             missing = [
@@ -81,7 +111,8 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
                 if progress.state is TableState.PENDING
             ]
             return NotYet(now, tuple(missing))
-    barrier = deployment.meta.barriers.get(topology, barrier_id)
+    if barrier.barrier_id != barrier_id or barrier.state is not BarrierState.COMMIT:
+        barrier = meta.barriers.get(topology, barrier_id)
     # since our first look: then it was not among the open ones
     check_not_aborted(barrier)  # safety: aborted-is-told
     return Committed(barrier, tuple(published))
@@ -109,8 +140,7 @@ def check_not_aborted(barrier: Barrier) -> None:
 def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     decided = _decided(deployment, barrier, actor)
     _roll_forward(deployment, decided, actor)
-    _tidy(deployment, decided)
-    return deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
+    return _tidy(deployment, decided)
 
 
 def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
@@ -123,7 +153,6 @@ def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
             raise NotPrecommitError(f"{barrier} is OPEN")  # safety: open-is-told
         if barrier.state is not BarrierState.PRECOMMIT:
             return barrier
-        check_lead(deployment, barrier.topology)  # safety: lead-before-deciding
         try:
             _decide(deployment, barrier, actor)
             return barrier
@@ -137,14 +166,23 @@ def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     ) from met
 
 
-def _tidy(deployment: Deployment, barrier: Barrier) -> None:
-    """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
-    # This epoch is published, so the pins that the cut before it holds are not needed any more. Maintenance barriers
-    # have no cuts.
-    before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(barrier.topology, barrier.predecessor or 0))
-    release_sources(deployment, barrier, before.barrier_id)
-    # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
-    delete_files(deployment, barrier.topology, [barrier.barrier_id])
+def _tidy(deployment: Deployment, barrier: Barrier) -> Barrier:
+    """Let go of what nobody needs once ``barrier`` is COMMIT, and return it as it is now.
+
+    Again is fine: a commit may die before it gets here.
+    """
+    meta, topology = deployment.meta, barrier.topology
+    with meta.look():
+        now = meta.barriers.get(topology, barrier.barrier_id)
+        # This epoch is published, so the pins that the cut before it holds are not needed any more. Maintenance
+        # barriers have no cuts.
+        before = meta.barriers.epoch_of(meta.barriers.get(topology, barrier.predecessor or 0))
+        cuts = cuts_to_release(deployment, barrier, before.barrier_id)
+        # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
+        attempts = meta.attempts.of(topology, barrier.barrier_id)
+    release_cuts(deployment, cuts)
+    delete_attempt_files(deployment, attempts)
+    return now
 
 
 def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
@@ -153,10 +191,13 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     Raises HeadMovedError if a revision was published meanwhile: the barrier consists of other snapshots then.
     """
     meta = deployment.meta
+    around = {0, barrier.predecessor or 0, barrier.barrier_id}
+    with led_look(deployment, barrier.topology):
+        rows = meta.barriers.progress_at(barrier.topology, around)
     try:
         # the last look before the decision: from here on a foreign write can only block, not refuse
-        expected = current_mains(deployment, barrier.topology, _published_before(deployment, barrier))
-        deployment.tables.look(publications_of(deployment, barrier, expected))  # safety: last-look
+        expected = current_mains(deployment, barrier.topology, _published_before(barrier, rows))
+        deployment.tables.look(_publications(barrier, rows[barrier.barrier_id], expected))  # safety: last-look
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did
         now = meta.barriers.get(barrier.topology, barrier.barrier_id)
@@ -177,10 +218,12 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     """Publish a decided barrier, or let it be BLOCKED where somebody else changed a table."""
     met: BarrierError | None = None
     for _ in range(LOOKS):
-        readers = _readers(deployment, barrier)
-        publications = publications_of(deployment, barrier, readers=readers)
+        with deployment.meta.look():
+            readers = _readers(deployment, barrier)
+            publications = publications_of(deployment, barrier, readers)
+            entry, members = entry_of(deployment, barrier)
         try:
-            write_entry(deployment, barrier)  # safety: journal-before-publish
+            write_entry(deployment, entry, members)  # safety: journal-before-publish
             _publish(deployment, barrier, publications, readers, actor)
             return
         except HeadMovedError as error:
@@ -225,16 +268,20 @@ def _readers(deployment: Deployment, barrier: Barrier) -> Readers:
     return Readers(tuple(meta.expiry.pending(barrier.topology)), meta.leases.held(barrier.topology), staged)
 
 
-def publications_of(
-    deployment: Deployment,
+def publications_of(deployment: Deployment, barrier: Barrier, readers: Readers = Readers()) -> list[Publication]:
+    """Return the publication of each table of a decided barrier. Without ``readers`` it is for looking only."""
+    return _publications(
+        barrier, deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id), None, readers
+    )
+
+
+def _publications(
     barrier: Barrier,
-    expected: Mapping[str, int | None] | None = None,
+    rows: Sequence[TableProgress],
+    expected: Mapping[str, int | None] | None,
     readers: Readers = Readers(),
 ) -> list[Publication]:
-    """Return the publication of each table; ``expected``: what `main` was found at, before that is decided.
-
-    Without ``readers`` it is for looking only.
-    """
+    """``expected``: what `main` was found at, before that is decided; None: it is, and stands in the rows."""
     drop_tags = tuple(tag for each in readers.gone for tag in each.tags)
     return [
         Publication(
@@ -251,7 +298,7 @@ def publications_of(
             decision=progress.decision,
             set_aside=set_aside(barrier, progress.set_aside),
         )
-        for progress in deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id)
+        for progress in rows
         for main in [progress.expected_snapshot if expected is None else expected[progress.table]]
     ]
 
@@ -263,10 +310,11 @@ def set_aside(barrier: Barrier, snapshot_id: int | None) -> dict[str, int]:
     )
 
 
-def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:
-    """Return the snapshot that each table's `main` must be at for the barrier: the predecessor's, or its baseline."""
-    meta = deployment.meta
-    baseline = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, 0)}
-    before = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, barrier.predecessor or 0)}
-    tables = [progress.table for progress in meta.barriers.progress(barrier.topology, barrier.barrier_id)]
-    return {table: before.get(table, baseline.get(table)) for table in tables}
+def _published_before(barrier: Barrier, rows: Mapping[int, Sequence[TableProgress]]) -> dict[str, int | None]:
+    """Return the snapshot that each table's `main` must be at for the barrier: the predecessor's, or its baseline.
+
+    ``rows``: of the barrier, the one before it, and barrier 0.
+    """
+    baseline = {row.table: row.snapshot_id for row in rows[0]}
+    before = {row.table: row.snapshot_id for row in rows[barrier.predecessor or 0]}
+    return {row.table: before.get(row.table, baseline.get(row.table)) for row in rows[barrier.barrier_id]}

@@ -50,7 +50,7 @@ def cut_sources(
     them begins. Only the first cut of a source is not: what the jobs join with has to be known. Its error says so.
     """
     meta = deployment.meta
-    before = meta.cuts.of(topology.name, head.barrier_id, items_of=()) if head else {}
+    before = meta.cuts.of(topology.name, head.barrier_id, items_of=()) if head and topology.externals else {}
     cuts: list[Cut] = []
     for declared in topology.externals:
         start, after = before.get(declared.name), head
@@ -311,13 +311,18 @@ def mended_cut(source: Source, cut: Cut) -> Cut:
     return mended
 
 
-def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> None:
-    """Let go of what the cuts of barrier ``cut_of`` hold; ``barrier`` says which sources there are."""
+def cuts_to_release(deployment: Deployment, barrier: Barrier, cut_of: int) -> list[tuple[ExternalSource, Cut]]:
+    """Return the cuts of barrier ``cut_of``, with their sources as ``barrier`` has them."""
     topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
-    declared = {source.name: source for source in topology.externals}
-    for name, cut in deployment.meta.cuts.of(barrier.topology, cut_of, items_of=()).items():
-        if name in declared and cut.put_off is None:
-            source_of(declared[name]).release(cut, deployment.tables)
+    cuts = deployment.meta.cuts.of(barrier.topology, cut_of, items_of=()) if topology.externals else {}
+    return [(source, cuts[source.name]) for source in topology.externals if source.name in cuts]
+
+
+def release_cuts(deployment: Deployment, cuts: Iterable[tuple[ExternalSource, Cut]]) -> None:
+    """Let go of what these cuts hold in their sources."""
+    for declared, cut in cuts:
+        if cut.put_off is None:
+            source_of(declared).release(cut, deployment.tables)
 
 
 def _cleared_before_anything_closed(deployment: Deployment, attempt: Attempt, source: str) -> bool:

@@ -114,7 +114,7 @@ class Deployment:
         if ours.get_backend_name() == "sqlite":
             return _same_file(catalog.database or "", ours.database or "")
         # hosts have several names, and a URL does not say which schema its user finds a table in: the databases do
-        return catalog.database == ours.database and self.meta.look(self.tables.can_be_moved_by)
+        return catalog.database == ours.database and self.meta.query(self.tables.can_be_moved_by)
 
     def topologies_by_table(self) -> dict[str, str]:
         """Every table that a job is registered for, and its topology."""

@@ -12,7 +12,9 @@ again writes the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.codec import decode, digest, encode
@@ -34,10 +36,23 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
     The first one to open a barrier leads. Costs one small file. Raises :class:`LostStateError`.
     """
+    with led_look(deployment, topology):
+        pass
+
+
+@contextmanager
+def led_look(deployment: Deployment, topology: str) -> Iterator[None]:
+    """In the block reads see one state of the MetaService, which :func:`check_lead` has found to lead ``topology``."""
     head = read_head(deployment, topology)
-    if head is not None:
-        _check_head(deployment, topology, head)
-        return
+    if head is None:
+        _lead(deployment, topology)
+    with deployment.meta.look():
+        if head is not None:
+            _check_head(deployment, topology, head)  # safety: lead-before-deciding
+        yield
+
+
+def _lead(deployment: Deployment, topology: str) -> None:
     _check_origins(
         deployment, topology, deployment.meta.topologies.get(topology).tables
     )  # safety: origin-before-leading
@@ -54,7 +69,8 @@ def check_not_lost(deployment: Deployment, topology: str) -> None:
     if head is None:
         return
     try:
-        _check_head(deployment, topology, head)
+        with deployment.meta.look():
+            _check_head(deployment, topology, head)
     except UnknownTopologyError:
         raise LostStateError(
             f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "
@@ -69,6 +85,7 @@ def _check_head(deployment: Deployment, topology: str, head: JournalHead) -> Non
     between looks like a loss.
     """
     incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
+    revision = _newest_revision(deployment, topology)
     if head.incarnation != incarnation:
         raise LostStateError(  # safety: another-metaservice-leads
             f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "
@@ -82,7 +99,7 @@ def _check_head(deployment: Deployment, topology: str, head: JournalHead) -> Non
             f"found one at {deployment.meta.url} that knows barriers up to {known} only; it was restored from an older "
             f"backup: run `airflow-barrier recover {topology}`, which catches up from the tables"
         )
-    if head.revision > (revision := _newest_revision(deployment, topology)):
+    if head.revision > revision:
         raise LostStateError(  # safety: old-backup-of-a-revision
             f"topology {topology}: expected a MetaService that knows revision {head.revision}, which is decided, "
             f"found one at {deployment.meta.url} that knows revisions up to {revision} only; it was restored from an "
@@ -152,24 +169,30 @@ def _newest_published(deployment: Deployment, topology: str) -> TagName:
     return TagName(topology, max(barriers), max(revisions))
 
 
-def write_entry(deployment: Deployment, barrier: Barrier) -> None:
-    """Put a decided barrier into the journal, as the MetaService has it now."""
-    rows = deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id)
-    metadata = deployment.tables.metadata_locations([row.table for row in rows])
-    entry = _entry(deployment, barrier, rows, metadata)
-    _write_topology(deployment, deployment.meta.topologies.get(barrier.topology, barrier.topology_version))
-    deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
-    _advance_head(deployment, barrier.topology, entry.incarnation, barrier.barrier_id)
+def entry_of(deployment: Deployment, barrier: Barrier) -> tuple[JournalEntry, Topology]:
+    """Return the entry of a decided barrier, as the MetaService has it now, and its topology: :func:`write_entry`."""
+    meta = deployment.meta
+    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
+    return _entry(deployment, barrier, meta.barriers.progress(barrier.topology, barrier.barrier_id)), topology
+
+
+def write_entry(deployment: Deployment, entry: JournalEntry, topology: Topology) -> None:
+    """Put a decided barrier into the journal."""
+    entry = _located(entry, deployment.tables.metadata_locations(list(entry.tables)))
+    _write_topology(deployment, topology)
+    deployment.tables.write_text(entry_uri(deployment, entry.topology, entry.barrier_id), entry.dumps())
+    _advance_head(deployment, entry.topology, entry.incarnation, entry.barrier_id)
 
 
 def _entry(
     deployment: Deployment,
     barrier: Barrier,
     rows: Sequence[TableProgress],
-    metadata: Mapping[str, str],
     staged_in: int | None = None,
 ) -> JournalEntry:
-    """``staged_in``: the line that its cuts are in, until a revision is published."""
+    """A barrier's entry, but for where the documents of its tables lie. ``staged_in``: the line that its cuts are in,
+    until a revision is published.
+    """
     meta = deployment.meta
     line = barrier.line if staged_in is None or barrier.is_maintenance else staged_in
     topology = meta.topologies.get(barrier.topology, barrier.topology_version)
@@ -184,14 +207,17 @@ def _entry(
         kind=barrier.kind,
         run=barrier.run,
         topology_digest=digest(topology),
-        cuts=meta.cuts.of(barrier.topology, barrier.barrier_id, line),
+        cuts=meta.cuts.of(barrier.topology, barrier.barrier_id, line) if topology.externals else {},
         tables={
-            row.table: DecidedTable(
-                row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
-            )
+            row.table: DecidedTable(row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, "")
             for row in rows
         },
     )
+
+
+def _located(entry: JournalEntry, metadata: Mapping[str, str]) -> JournalEntry:
+    tables = {table: replace(decided, metadata=metadata[table]) for table, decided in entry.tables.items()}
+    return replace(entry, tables=tables)
 
 
 def write_revision(
@@ -209,9 +235,9 @@ def write_revision(
     )
     for barrier, standing in zip(barriers, stands, strict=True):
         rows = [row for row in standing if row.table in revision.tables]
-        replaced.append(_entry(deployment, barrier, rows, metadata))
+        replaced.append(_located(_entry(deployment, barrier, rows), metadata))
         revised = meta.revisions.as_revised(barrier, revision.revision)
-        entries.append(_entry(deployment, revised.barrier, revised.rows, metadata, revision.revision))
+        entries.append(_located(_entry(deployment, revised.barrier, revised.rows, revision.revision), metadata))
         for version in {barrier.topology_version, revised.barrier.topology_version}:
             _write_topology(deployment, meta.topologies.get(topology, version))
     incarnation = meta.topologies.incarnation(topology)
@@ -237,11 +263,12 @@ def _advance_head(deployment: Deployment, topology: str, incarnation: str, barri
         before = head if head is not None else JournalHead(incarnation, 0)
         barrier, revision = max(barrier, before.barrier_id), max(revision, before.revision)
         write_head(deployment, topology, JournalHead(incarnation, barrier, revision))
-        later = range(barrier + 1, _newest_known(deployment, topology) + 1)
+        with deployment.meta.look():
+            known, newest = _newest_known(deployment, topology), _newest_revision(deployment, topology)
+        later = range(barrier + 1, known + 1)
         barrier = max(
             (n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=barrier
         )
-        newest = _newest_revision(deployment, topology)
         if newest > revision and deployment.tables.exists(_revision_uri(deployment, topology, newest)):
             revision = newest
 

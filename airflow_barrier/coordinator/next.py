@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.committing import Committed, NotYet, check_not_aborted, commit_barrier
+from airflow_barrier.coordinator.committing import Committed, NotYet, check_not_aborted, commit_found, in_flight
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
@@ -42,7 +42,7 @@ from airflow_barrier.coordinator.staging import (
     Asking,
     Ready,
     Waiting,
-    begin,
+    begin_after,
     find_barrier,
     give_up,
     take_over,
@@ -67,7 +67,6 @@ from airflow_barrier.protocol.errors import (
     NotProcessedError,
     RevisionEndedError,
     SinkTakenError,
-    SparkUnavailableError,
     TriggeredRunError,
     UnknownBarrierError,
     UnknownTopologyError,
@@ -80,7 +79,6 @@ from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     STAGING_BARRIERS,
     UNDER_WAY_ATTEMPTS,
-    AttemptState,
     BarrierState,
     TableState,
 )
@@ -195,22 +193,26 @@ def next_step(deployment: Deployment, run: Run, task: JobTask, scheduler: Schedu
     and that has nothing to do, and what :func:`~airflow_barrier.coordinator.staging.begin` and
     :func:`~airflow_barrier.coordinator.joining.take_part` raise.
     """
-    own = attach(deployment, task.topology, run, scheduler) or _own_barrier(deployment, run, task)
-    if task.member:
-        earlier = _earlier_step(deployment, run, task, scheduler, own)
-        if earlier is not None:
-            return earlier
+    if not task.member:
+        with deployment.meta.look():
+            barrier = attach(deployment, task.topology, run, scheduler) or find_barrier(
+                deployment, task.topology, run=run.ref, timestamp=run.timestamp
+            )
+            found = _look_at(deployment, barrier, task, scheduler)
+        return _step_at(deployment, barrier, run, task, scheduler, found)
+    own = attach(deployment, task.topology, run, scheduler) or take_part(
+        deployment, task.fragment, task.job, run.at, task.actor
+    )
+    earlier = _earlier_step(deployment, run, task, scheduler, own)
+    if earlier is not None:
+        return earlier
     if isinstance(own, Later):
         return _until_it_opens(deployment, run, task, scheduler, own)
     if isinstance(own, StaysOut):
         return _without_barrier(run, task, own.reason)
-    return _step_at(deployment, own, run, task, scheduler)
-
-
-def _own_barrier(deployment: Deployment, run: Run, task: JobTask) -> Barrier | Later | StaysOut:
-    if task.member:
-        return take_part(deployment, task.fragment, task.job, run.at, task.actor)
-    return find_barrier(deployment, task.topology, run=run.ref, timestamp=run.timestamp)
+    with deployment.meta.look():
+        found = _look_at(deployment, own, task, scheduler)
+    return _step_at(deployment, own, run, task, scheduler, found)
 
 
 def _until_it_opens(
@@ -248,7 +250,6 @@ def _earlier_step(
     deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
 ) -> Step | None:
     for barrier in _lacking(deployment, run, task, scheduler, own):
-        before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if task.templated:  # safety: rendered-for-its-run
             log.warning(
                 "%s lacks job %s, and this run cannot do it: Airflow has rendered %s for this run alone. Backfill that "
@@ -263,7 +264,6 @@ def _earlier_step(
         log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
         step = take_over(deployment, barrier, task.job.name, _asking(run, task))
         if step is not None:
-            _end(task, before, step.attempt)
             answer = _answer(deployment, barrier, run, task, step)
             return answer if isinstance(answer, Wait) else replace(answer, earlier=True)
     return None
@@ -310,16 +310,29 @@ def _before(
 # --- one barrier ----------------------------------------------------------------------------------
 
 
-def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, scheduler: Scheduler) -> Step:
+def _look_at(
+    deployment: Deployment, barrier: Barrier, task: JobTask, scheduler: Scheduler
+) -> Nothing | Wait | Attempt | None:
+    """Return why a task does nothing at a barrier now; else the newest attempt of its job there, or None."""
+    newest = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+    return _why_no_part(deployment, barrier, task) or _while_led(newest, task, scheduler) or newest
+
+
+def _step_at(
+    deployment: Deployment,
+    barrier: Barrier,
+    run: Run,
+    task: JobTask,
+    scheduler: Scheduler,
+    found: Nothing | Wait | Attempt | None,
+) -> Step:
+    """``found``: as :func:`_look_at` returned it."""
     task.known(barrier)
-    undone = _why_no_part(deployment, barrier, task)
-    if undone is not None:
-        return undone
-    led = _while_led(deployment, barrier, task, scheduler)
-    if led is not None:
-        return led
+    if isinstance(found, (Nothing, Wait)):
+        return found
+    asking = _asking(run, task)
     try:
-        return _answer(deployment, barrier, run, task, _begin(deployment, barrier, run, task))
+        return _answer(deployment, barrier, run, task, begin_after(deployment, barrier, task.job.name, asking, found))
     except AlreadyCommittedError as error:
         alone = task.member and run.ref.kind == "backfill"  # to whoever asked for it that is no success
         level = logging.WARNING if alone else logging.INFO
@@ -331,33 +344,16 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
         newest = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if newest is None or newest.request_key == task.request_key:
             raise
-        led = _while_led(deployment, barrier, task, scheduler)
-        return led or _answer(deployment, barrier, run, task, _begin(deployment, barrier, run, task))
-
-
-def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) -> Ready | Adopted | Waiting:
-    before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
-    step = begin(deployment, barrier, task.job.name, _asking(run, task))
-    _end(task, before, step.attempt)
-    return step
+        led = _while_led(newest, task, scheduler)
+        if led is not None:
+            return led
+        return _answer(deployment, barrier, run, task, begin_after(deployment, barrier, task.job.name, asking, newest))
 
 
 def _asking(run: Run, task: JobTask) -> Asking:
     return Asking(
-        task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, code=task.code
+        task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, task.code, task.end
     )
-
-
-def _end(task: JobTask, before: Attempt | None, attempt: Attempt) -> None:
-    """Stop what a lost worker left running: ``attempt`` has fenced it, and it would still use up the cluster."""
-    if before is None or before.attempt_id == attempt.attempt_id or before.state is not AttemptState.RUNNING:
-        return
-    if task.end is None:
-        return
-    try:
-        task.end(before.stamp)
-    except SparkUnavailableError as error:
-        log.warning("What %s left running could not be stopped: %s", before, error)
 
 
 def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Nothing | None:
@@ -392,9 +388,8 @@ def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | 
     return attempt.request_key
 
 
-def _while_led(deployment: Deployment, barrier: Barrier, task: JobTask, scheduler: Scheduler) -> Wait | None:
-    """Return a wait while the same task of another run does this barrier's work; None: it does not."""
-    attempt = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+def _while_led(attempt: Attempt | None, task: JobTask, scheduler: Scheduler) -> Wait | None:
+    """Return a wait while the same task of another run does the work of ``attempt``; None: it does not."""
     leader = led_by(attempt, task.request_key, task.generation)
     if attempt is None or leader is None:
         return None
@@ -559,26 +554,31 @@ def next_commit(
     Raises NotProcessedError if something was skipped that is not to be given up, or if a table of the run's own DAG is
     missing although its task has ended, and what :func:`~airflow_barrier.coordinator.committing.commit_barrier` raises.
     """
-    revision = revision_of_run(deployment, topology, run)
-    if revision is not None:
-        return _next_publish(deployment, run, revision, scheduler, actor, known, skipped)
-    barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
+    with deployment.meta.look():
+        newest = newest_revision_of_run(deployment, topology, run)
+        computed = revision_of_run(deployment, topology, run) or in_flight(
+            deployment, find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
+        )
+    if isinstance(computed, Revision):
+        return _next_publish(deployment, run, computed, scheduler, actor, known, skipped)
+    barrier = computed.barrier
     known(barrier)
     if skipped and gives_up and barrier.state in STAGING_BARRIERS:
         reason = f"skipped in {run.ref}: {', '.join(skipped)}"
         abort_barrier(deployment, topology, barrier.barrier_id, reason=reason, actor=actor)
         return Skip(f"{barrier} is given up, {reason}; its epoch joins the next barrier's")
     _refuse_skipped(barrier, skipped)
-    outcome = commit_barrier(deployment, topology, barrier.barrier_id, actor=actor)
+    outcome = commit_found(deployment, computed, actor=actor)
     if isinstance(outcome, NotYet):
         if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver
             _refuse_unprocessed(deployment, barrier, outcome.missing, run)
         before = [b for b in deployment.meta.barriers.uncommitted(topology) if b.barrier_id <= barrier.barrier_id]
         conditions = tuple(Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before)
         return Wait(conditions, f"{barrier} waits: {outcome.reason}")
-    newest = newest_revision_of_run(deployment, topology, run)
-    if newest is not None and newest.state is RevisionState.COMMIT:
-        wake_those_left_out(deployment, newest, scheduler)  # if this task died when it had published
+    if newest is not None:
+        newest = deployment.meta.revisions.get(topology, newest.revision)  # the commit may have published it
+        if newest.state is RevisionState.COMMIT:
+            wake_those_left_out(deployment, newest, scheduler)  # if this task died when it had published
     return outcome
 
 

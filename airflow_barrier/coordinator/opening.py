@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from airflow_barrier.coordinator.creating import check_table_names, create_declared, with_declaration
 from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, check_not_lost
+from airflow_barrier.coordinator.journal import check_not_lost, led_look
 from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
 from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.protocol.errors import (
@@ -75,14 +77,11 @@ def open_barrier(
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
     check_table_names(deployment, fragment.jobs)
-    if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
-        # If the barrier is open already, nothing is registered: this run may be an old one with old code.
-        deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
+    with deployment.meta.look():
+        if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
+            # If the barrier is open already, nothing is registered: this run may be an old one with old code.
+            deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
     _create_tables(deployment, fragment)
-    try:
-        check_lead(deployment, fragment.topology)  # safety: lead-before-opening
-    except MissingTableError as error:
-        raise with_declaration(error) from error
     for attempt in looks(*_MOVED):
         with attempt:
             return _open_once(
@@ -130,24 +129,27 @@ def _open_once(
     now: datetime,
 ) -> Opened | Later:
     meta = deployment.meta
-    # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
-    head, version = meta.barriers.head(name), meta.topologies.version(name)
-    topology = meta.topologies.get(name, version)
-    there = meta.barriers.at(name, timestamp)
+    with _led_look(deployment, name):
+        # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
+        head, version = meta.barriers.head(name), meta.topologies.version(name)
+        topology = meta.topologies.get(name, version)
+        there = meta.barriers.at(name, timestamp)
+        gatekeeper = meta.revisions.gatekeeper(name)
+        open_now = meta.barriers.uncommitted(name)
+        unjoined = meta.barriers.unjoined(name)
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run)
         return Opened(there, created=False)
-    gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
         return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)
-    open_now = meta.barriers.uncommitted(name)
     if len(open_now) >= deployment.max_open_barriers:
         return Later(
             f"{len(open_now)} barriers of {name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
     try:
-        starts = starts_of(deployment, topology, timestamp)
+        joining = [job for job in topology.jobs if set(unjoined).issuperset(job.outlets)]
+        starts = starts_of(deployment, topology, joining, timestamp)
     except StartFromError:
         check_newest(deployment, name, (head.barrier_id if head else 0, version))
         raise
@@ -164,13 +166,22 @@ def _open_once(
             run=run,
             timestamp_from=timestamp_from,
             max_open=deployment.max_open_barriers,
-            baseline=deployment.tables.mains(meta.barriers.unjoined(name)),
+            baseline=deployment.tables.mains(unjoined),
             actor=actor,
             starts=starts,
         ),
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
+
+
+@contextmanager
+def _led_look(deployment: Deployment, topology: str) -> Iterator[None]:
+    try:
+        with led_look(deployment, topology):
+            yield
+    except MissingTableError as error:
+        raise with_declaration(error) from error
 
 
 def brief(cut: Cut) -> str:

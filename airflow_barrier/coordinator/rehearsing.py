@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.coordinator.creating import with_declaration
-from airflow_barrier.coordinator.cuts import check_allowed, cut_sources, release_sources
+from airflow_barrier.coordinator.cuts import check_allowed, cut_sources, cuts_to_release, release_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import brief
 from airflow_barrier.coordinator.runs import ENDED, Run, Scheduler
 from airflow_barrier.coordinator.staging import find_barrier
-from airflow_barrier.coordinator.starting import already, rows_of, start_of
+from airflow_barrier.coordinator.starting import already, rows_of, starts_of
 from airflow_barrier.metaservice.rehearsals import Rehearsal
 from airflow_barrier.protocol.errors import (
     MissingTableError,
@@ -142,7 +142,7 @@ def _forget(deployment: Deployment, topology: str) -> None:
         for table in sorted({table for each in attempts for table in (*each.inputs, *each.bases)}):
             with suppress(MissingTableError):  # its owner is free to drop it
                 deployment.tables.drop_revision([table], topology, revision=0)
-        release_sources(deployment, barrier, barrier.barrier_id)
+        release_cuts(deployment, cuts_to_release(deployment, barrier, barrier.barrier_id))
     deployment.tables.clear(deployment.tables.location("_barrier", topology))
     meta.rehearsals.drop(topology)
 
@@ -150,7 +150,7 @@ def _forget(deployment: Deployment, topology: str) -> None:
 def _starts(
     deployment: Deployment, fragment: Fragment, run: Run, base: Barrier, rows: dict[str, int | None]
 ) -> list[JobStart]:
-    starts = []
+    starts: list[JobStart] = []
     for job in fragment.jobs:
         if all(table in rows for table in job.outlets):
             continue
@@ -160,7 +160,7 @@ def _starts(
                 f"rehearsal of {fragment.topology} at {run.timestamp.isoformat()}: expected job {job.name} in {base}, "
                 f"which it is built on, found that it joined with {last[0]}; rehearse a day after that"
             )
-        starts.append(start_of(deployment, Topology(fragment.topology, (job,)), job, run.timestamp))
+        starts += starts_of(deployment, Topology(fragment.topology, (job,)), [job], run.timestamp)
     return starts
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
@@ -14,22 +14,24 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
 from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
-from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.metaservice.attempts import Begun, Request
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ForeignWriteError,
     GatedError,
     NotClosedError,
+    SparkUnavailableError,
     StagedTableError,
     UnknownBarrierError,
     UnprovenFileError,
 )
-from airflow_barrier.protocol.names import is_rehearsal
-from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef
+from airflow_barrier.protocol.names import Stamp, is_rehearsal
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef, StagedTable
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
-from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of, new_key
+from airflow_barrier.tables.port import Look
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Asking:
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. ``owner``: the DAG that asks (None: no DAG does). ``by_branch``: the job's
     code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``: what the task runs, to be
-    kept with the attempt.
+    kept with the attempt. ``end`` stops the Spark work of an earlier attempt, whose worker is lost.
     """
 
     request_key: str
@@ -51,6 +53,7 @@ class Asking:
     sql: str | None = None
     by_branch: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
+    end: Callable[[Stamp], None] | None = None
 
     def request(self, barrier: Barrier, job: str) -> Request:
         """Return the MetaService's request for an attempt of ``job`` at ``barrier``."""
@@ -129,11 +132,23 @@ def begin(deployment: Deployment, barrier: Barrier, job: str, asking: Asking) ->
     Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError, GatedError (retryable), MissingTableError,
     NotOwnerError, WapDisabledError.
     """
-    meta = deployment.meta
-    earlier = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
-    if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == asking.generation:
-        _close_what_the_driver_closed(deployment, earlier, asking.actor)
-    return _proceed(deployment, meta.attempts.request(asking.request(barrier, job)), asking)
+    before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
+    return begin_after(deployment, barrier, job, asking, before)
+
+
+def begin_after(
+    deployment: Deployment, barrier: Barrier, job: str, asking: Asking, before: Attempt | None
+) -> Ready | Adopted | Waiting:
+    """Begin as :func:`begin` does, for who has just seen that ``before`` is the newest attempt."""
+    if before is not None and before.state is AttemptState.RUNNING and before.generation == asking.generation:
+        _close_what_the_driver_closed(deployment, before, asking.actor)
+    begun = deployment.meta.attempts.begin(asking.request(barrier, job))
+    _end_fenced(asking, before, begun.attempt)
+    if begun.needs:
+        return _waiting(begun.attempt, begun.needs)
+    if begun.attempt.state is AttemptState.RUNNING:
+        return _prepare(deployment, begun, asking)
+    return _proceed(deployment, begun.attempt, asking)
 
 
 def take_over(deployment: Deployment, barrier: Barrier, job: str, asking: Asking) -> Ready | Adopted | Waiting | None:
@@ -144,9 +159,12 @@ def take_over(deployment: Deployment, barrier: Barrier, job: str, asking: Asking
     meta = deployment.meta
     newest = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
     if barrier.line or (newest is not None and newest.request_key == asking.request_key):
-        return begin(deployment, barrier, job, asking)
+        return begin_after(deployment, barrier, job, asking, newest)
     attempt = meta.attempts.lead(asking.request(barrier, job), after_end=True)
-    return None if attempt is None else _proceed(deployment, attempt, asking)
+    if attempt is None:
+        return None
+    _end_fenced(asking, newest, attempt)
+    return _proceed(deployment, attempt, asking)
 
 
 def begin_again(deployment: Deployment, attempt_id: int, asking: Asking) -> Ready | Adopted | Waiting:
@@ -159,7 +177,7 @@ def begin_again(deployment: Deployment, attempt_id: int, asking: Asking) -> Read
 
 def close(
     deployment: Deployment,
-    attempt_id: int,
+    attempt: Attempt,
     *,
     actor: str,
     record: ClosingRecord | None = None,
@@ -173,22 +191,24 @@ def close(
     themselves tell what was staged. Raises NotClosedError, StagedTableError, UnprovenFileError (all retryable: the
     attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentOutletError, UnguardedError.
     """
-    meta = deployment.meta
-    attempt = meta.attempts.get(attempt_id)
     if record is None:
         record = _read_closing_record(deployment, attempt, actor)
         if record is None and by_branch and not _was_opened(deployment, attempt):
             record = _staged_by_unchanged_job(deployment, attempt, actor)
         if record is None:
             reason = "the Spark work ended without a closing record"
-            meta.attempts.abort(attempt_id, reason, actor)
+            deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
             raise NotClosedError(  # safety: closing-record
                 f"{attempt}: expected a closing record at {closing_uri(deployment, attempt)}, found none: the driver "
                 "died before its last write; what it staged is discarded and a new attempt starts afresh"
             )
-    if attempt.state is not AttemptState.PROCESSED:
-        attempt = meta.attempts.close(attempt_id, record.staged, actor, owner)
-    return check_and_report(deployment, attempt, actor, owner)
+    if attempt.state is AttemptState.PROCESSED:
+        return check_and_report(deployment, attempt, actor, owner)
+    if attempt.state in UNDER_WAY_ATTEMPTS:
+        _check_tables(deployment, attempt, record.staged, actor)
+    barrier = deployment.meta.attempts.finish(attempt, record.staged, actor, owner)
+    _log_processed(attempt, barrier)
+    return barrier
 
 
 def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
@@ -222,6 +242,11 @@ def attempt_files(deployment: Deployment, attempt: Attempt) -> tuple[str, ...]:
 def delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int = 0) -> None:
     """Delete the files of all attempts at these barriers; ``line``: of those of revision ``line``."""
     attempts = [each for number in barrier_ids for each in deployment.meta.attempts.of(topology, number, line)]
+    delete_attempt_files(deployment, attempts)
+
+
+def delete_attempt_files(deployment: Deployment, attempts: Iterable[Attempt]) -> None:
+    """Delete all files that these attempts may have left."""
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
@@ -239,12 +264,29 @@ def _proceed(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready 
             return Waiting(attempt, (), away)
     started = meta.attempts.start(attempt.attempt_id)
     if isinstance(started, tuple):
-        log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
-        return Waiting(attempt, started)
-    with _ending(deployment, started, actor):
-        if asking.by_branch:
-            require_wap(deployment, started)  # safety: wap-is-enabled
-        return _prepare(deployment, started, asking)
+        return _waiting(attempt, started)
+    with meta.look():
+        barrier = meta.barriers.get(attempt.topology, attempt.barrier_id, attempt.line)
+        predecessor = meta.barriers.get(attempt.topology, barrier.predecessor or 0)
+        job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
+    return _prepare(deployment, Begun(started, (), barrier, predecessor, job), asking)
+
+
+def _waiting(attempt: Attempt, needs: tuple[Need, ...]) -> Waiting:
+    log.info("%s waits for %s", attempt, ", ".join(map(str, needs)))
+    return Waiting(attempt, needs)
+
+
+def _end_fenced(asking: Asking, before: Attempt | None, attempt: Attempt) -> None:
+    """Stop what a lost worker left running: ``attempt`` has fenced it, and it would still use up the cluster."""
+    if before is None or before.attempt_id == attempt.attempt_id or before.state is not AttemptState.RUNNING:
+        return
+    if asking.end is None:
+        return
+    try:
+        asking.end(before.stamp)
+    except SparkUnavailableError as error:
+        log.warning("What %s left running could not be stopped: %s", before, error)
 
 
 @contextmanager
@@ -262,10 +304,15 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
         raise
 
 
-def _prepare(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready:
-    attempt = absorb_compactions(deployment, attempt)
-    deployment.tables.prepare({**attempt.inputs, **attempt.bases}, attempt.stamp)
-    return _write_spec(deployment, attempt, asking)
+def _prepare(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
+    """Make an attempt that is RUNNING ready for Spark."""
+    attempt = begun.attempt
+    with _ending(deployment, attempt, asking.actor):
+        if asking.by_branch:
+            require_wap(deployment, attempt)  # safety: wap-is-enabled
+        attempt = _absorb(deployment, attempt, begun.predecessor)
+        deployment.tables.prepare({**attempt.inputs, **attempt.bases}, attempt.stamp)
+        return _write_spec(deployment, replace(begun, attempt=attempt), asking)
 
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
@@ -273,11 +320,14 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
 
     Raises ForeignWriteError; GatedError if a revision is being published, whose swap of the tables it may have met.
     """
+    barrier = deployment.meta.barriers.get(attempt.topology, attempt.barrier_id)
+    return _absorb(deployment, attempt, deployment.meta.barriers.get(attempt.topology, barrier.predecessor or 0))
+
+
+def _absorb(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> Attempt:
     # a revision builds on its own line, which `main` has left or is not at yet; a rehearsal on a barrier of the past
     if attempt.line or is_rehearsal(attempt.topology):
         return attempt
-    barrier = deployment.meta.barriers.get(attempt.topology, attempt.barrier_id)
-    predecessor = deployment.meta.barriers.get(attempt.topology, barrier.predecessor or 0)
     if predecessor.state is not BarrierState.COMMIT:
         return attempt
     try:
@@ -299,11 +349,8 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     return deployment.meta.attempts.rebase(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready:
-    meta = deployment.meta
-    barrier = meta.barriers.get(attempt.topology, attempt.barrier_id, attempt.line)
-    predecessor = meta.barriers.get(attempt.topology, barrier.predecessor or 0)
-    job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
+def _write_spec(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
+    attempt, barrier, job = begun.attempt, begun.barrier, begun.job
     corrections = corrections_of(deployment, attempt, job, asking.by_branch)
     # what a correction stands in for need not be there any more
     sources = [] if corrections else [deployment.source_of(source) for source in job.externals]
@@ -315,7 +362,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, asking: Asking) -> Rea
         attempt_id=attempt.attempt_id,
         incarnation=attempt.incarnation,
         timestamp=barrier.timestamp,
-        previous_timestamp=_previous_timestamp(deployment, attempt, predecessor),
+        previous_timestamp=_previous_timestamp(deployment, attempt, begun.predecessor),
         catalog=deployment.spark_catalog,
         inputs=attempt.inputs,
         previous=attempt.previous,
@@ -391,28 +438,40 @@ def _read_closing_record(deployment: Deployment, attempt: Attempt, actor: str) -
 
 def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:
     if attempt.state is AttemptState.CLOSED:
-        try:
-            _check_tables(deployment, attempt)  # safety: trust-the-table
-        except StagedTableError as error:
-            # left CLOSED, every retry would adopt it and fail the same way
-            deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
-            raise
+        # left CLOSED, every retry would adopt it and fail the same way
+        _check_tables(deployment, attempt, attempt.staged, actor)
     barrier = deployment.meta.attempts.report(attempt.attempt_id, actor, owner)
-    log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
+    _log_processed(attempt, barrier)
     return barrier
 
 
-def _check_tables(deployment: Deployment, attempt: Attempt) -> None:
-    """Trust the table, not the reporter."""
+def _log_processed(attempt: Attempt, barrier: Barrier) -> None:
+    log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
+
+
+def _check_tables(deployment: Deployment, attempt: Attempt, said: Mapping[str, StagedTable], actor: str) -> None:
+    """Trust the table, not the reporter, who ``said`` what was staged; of what nobody spoke the MetaService says so."""
     seen = deployment.tables.seen(attempt.bases)
-    for table, base in attempt.bases.items():
-        staged = attempt.staged[table]
-        if not staged.unchanged and staged.snapshot_id is not None:
-            seen.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)  # safety: trust-the-table
-            continue
-        found = seen.staged(table, attempt.stamp, base)
-        if found is not None:
-            raise StagedTableError(  # safety: unchanged-is-unwritten
-                f"{attempt}: {table} was declared unchanged, but branch {attempt.branch} holds snapshot {found} on top "
-                f"of {base}; the job writes to a table that it calls unchanged"
-            )
+    try:
+        for table in attempt.bases:
+            if table in said:
+                _check_table(seen, attempt, said[table])  # safety: trust-the-table
+    except StagedTableError as error:
+        ended = deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
+        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
+            refuse_ended(ended)
+        raise
+
+
+def _check_table(seen: Look, attempt: Attempt, said: StagedTable) -> None:
+    base = attempt.bases[said.table]
+    if not said.unchanged:
+        if said.snapshot_id is not None:
+            seen.check_snapshot(said.table, said.snapshot_id, attempt.stamp, base)  # safety: trust-the-table
+        return
+    found = seen.staged(said.table, attempt.stamp, base)
+    if found is not None:
+        raise StagedTableError(  # safety: unchanged-is-unwritten
+            f"{attempt}: {said.table} was declared unchanged, but branch {attempt.branch} holds snapshot {found} on "
+            f"top of {base}; the job writes to a table that it calls unchanged"
+        )

@@ -27,25 +27,40 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
-    """Return the start of each job that the newest barrier lacks, if the next one opens at ``timestamp``.
+def starts_of(
+    deployment: Deployment, topology: Topology, joining: Sequence[Job], timestamp: datetime
+) -> list[JobStart]:
+    """Return the start of each of the ``joining`` jobs, if the next barrier opens at ``timestamp``: where the job left
+    off, if its tables are as it left them, else as its DAG declares.
 
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
-    unjoined = set(deployment.meta.barriers.unjoined(topology.name))
-    joining = [job for job in topology.jobs if unjoined.issuperset(job.outlets)]
-    starts = [start_of(deployment, topology, job, timestamp) for job in joining]
+    if not joining:
+        return []
+    try:
+        mains = deployment.tables.mains([outlet for job in joining for outlet in job.outlets])
+    except MissingTableError as error:
+        raise with_declaration(error) from error
+    joined = {row.table for row in deployment.meta.barriers.progress(topology.name, 0)}
+    starts = [
+        _start_of(deployment, topology, job, {table: mains[table] for table in job.outlets}, joined, timestamp)
+        for job in joining
+    ]
     _check_shared_sources(topology, starts)
     return starts
 
 
-def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
-    """Return the start of ``job``: where it left off, if its tables are as it left them, else as its DAG declares."""
-    try:
-        baseline = deployment.tables.mains(job.outlets)
-    except MissingTableError as error:
-        raise with_declaration(error) from error
-    last = _last_rows(deployment, topology.name, job)
+def _start_of(
+    deployment: Deployment,
+    topology: Topology,
+    job: Job,
+    baseline: Mapping[str, int | None],
+    joined: set[str],
+    timestamp: datetime,
+) -> JobStart:
+    """``joined``: the tables that were in the topology before."""
+    was_here = joined.issuperset(job.outlets)
+    last = _last_rows(deployment, topology.name, job) if was_here else ()
     if last and _as_they_were_left(deployment, last):
         previous = _left_off(deployment, topology.name, job, last[0].barrier_id)
         _check_nothing_missed(deployment, topology, job, last[0].barrier_id)
@@ -57,9 +72,8 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
         if declared[table] != "latest"  # what the barrier before it has
     }
     externals = _externals(deployment, topology, job, declared, timestamp)
-    return JobStart(
-        job.name, job.start_from, baseline, previous, _kept(deployment, topology, job, baseline) or externals
-    )
+    kept = _kept(deployment, topology, job, baseline) if was_here else None
+    return JobStart(job.name, job.start_from, baseline, previous, kept or externals)
 
 
 def looks(*moved: type[Exception]) -> Retrying:
@@ -79,7 +93,7 @@ def check_start(deployment: Deployment, topology: str, job: Job, timestamp: date
     """
     before = _newest(deployment, topology)
     try:
-        start_of(deployment, Topology(topology, (job,)), job, timestamp)
+        starts_of(deployment, Topology(topology, (job,)), [job], timestamp)
     except StartFromError:
         check_newest(deployment, topology, before)
         raise

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.carrying import pass_by
+from airflow_barrier.metaservice.cuts import cuts
 from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.restage import restage
 from airflow_barrier.metaservice.revision_rows import begins_anew, check_staging, corrected_bases
@@ -17,16 +18,17 @@ from airflow_barrier.metaservice.rows import (
     STANDING,
     attempts_of,
     barrier_key,
-    incarnation_of,
+    incarnation_now,
     load_attempt,
     load_barrier,
     load_topology,
     lock_topology,
-    of_barrier,
+    newest_attempt,
     own_progress,
     progress,
     progress_before,
     raise_aborted,
+    read_progress,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import start_of
@@ -57,6 +59,7 @@ from airflow_barrier.protocol.states import (
     BarrierState,
     TableState,
 )
+from airflow_barrier.protocol.topology import Job
 
 _ATTEMPT = schema.attempt.c
 #: What a retry of the same task takes over instead of doing it again.
@@ -81,6 +84,19 @@ class Request:
     code: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """An attempt, what it still ``needs``, and what it is for: ``barrier``, the one before it, and the job as the
+    barrier has it.
+    """
+
+    attempt: Attempt
+    needs: tuple[Need, ...]
+    barrier: Barrier
+    predecessor: Barrier
+    job: Job
+
+
 class Attempts(Group):
     """The attempts of jobs at barriers."""
 
@@ -99,30 +115,24 @@ class Attempts(Group):
         ``line``: for revision ``line``, which computes the barrier again. Raises RevisionEndedError once that is
         decided or cancelled.
         """
-        check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
-        barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
-        if barrier.state is BarrierState.ABORTED:
-            raise_aborted(barrier)  # safety: aborted-takes-nothing
-        _check_owner(connection, barrier, request.job, request.owner)
-        before = _current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
-        if (
-            before is not None
-            and before.generation == request.generation  # safety: clear-is-no-retry
-            and before.state in _ADOPTED  # safety: running-is-fenced
-        ):
-            return before
-        if barrier.state in DECIDED_BARRIERS:
-            raise AlreadyCommittedError(  # safety: decided-takes-no-attempt
-                f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
-                "its tables stay as they are: correct them at a later barrier"
-            )
-        if before is not None and before.state in LIVE_ATTEMPTS:
-            if before.state is AttemptState.PROCESSED:
-                restage(connection, barrier, before, request.actor)  # safety: clear-restages
-            end_attempt(
-                connection, before, AttemptState.FENCED, _why_fenced(before, request), Event("fenced", request.actor)
-            )  # safety: new-attempt-fences
-        return _insert(connection, barrier, request)
+        return _request(connection, request)
+
+    @locked
+    def begin(self, connection: Connection, request: Request) -> Begun:
+        """:meth:`request` and :meth:`start` in one transaction.
+
+        The attempt is RUNNING if it was started. It is left REQUESTED if it waits, or if a cut that it reads was put
+        off: that one has to be made before :meth:`start`.
+        """
+        attempt = _request(connection, request)
+        needs: tuple[Need, ...] = ()
+        barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
+        before = load_barrier(connection, attempt.topology, barrier.predecessor or 0)
+        job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
+        if attempt.state is AttemptState.REQUESTED and not _reads_what_was_put_off(connection, attempt, job):
+            started = _start(connection, attempt)
+            attempt, needs = (attempt, started) if isinstance(started, tuple) else (started, ())
+        return Begun(attempt, needs, barrier, before, job)
 
     @locked
     def lead(self, connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
@@ -134,7 +144,7 @@ class Attempts(Group):
         NotOwnerError.
         """
         barrier = load_barrier(connection, request.topology, request.barrier_id)
-        before = _current_attempt(connection, request.topology, request.barrier_id, request.job)
+        before = newest_attempt(connection, request.topology, request.barrier_id, request.job)
         if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
             before = None
         begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
@@ -159,7 +169,7 @@ class Attempts(Group):
         FencedAttemptError, VoidedAttemptError, BarrierAbortedError.
         """
         return self._read(lambda c: _still_waiting(c, attempt_id)) or self._write_locked(
-            attempt_id, lambda c: _start(c, attempt_id)
+            attempt_id, lambda c: _start(c, _reporting(c, attempt_id)[0])
         )
 
     @locked
@@ -206,24 +216,7 @@ class Attempts(Group):
         Raises SilentOutletError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
         NotOwnerError.
         """
-        attempt, barrier = _reporting(connection, attempt_id)
-        _check_owner(connection, barrier, attempt.job, owner)
-        if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
-            return attempt
-        _check_declared(attempt, staged)  # safety: only-declared-outlets
-        silent = [
-            name
-            for name in sorted(attempt.bases)
-            if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
-        ]
-        if attempt.state is AttemptState.RUNNING and silent:
-            raise SilentOutletError(  # safety: silent-outlet
-                f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of "
-                f"{', '.join(silent)}; write to it, or call epoch.unchanged"
-            )
-        said = encode(staged)
-        event = Event("closed", actor, {"staged": said})
-        return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
+        return _close(connection, attempt_id, staged, actor, owner)
 
     @locked
     def report(self, connection: Connection, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
@@ -234,29 +227,21 @@ class Attempts(Group):
         """
         attempt, barrier = _reporting(connection, attempt_id)
         _check_owner(connection, barrier, attempt.job, owner)
-        if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
-            return barrier
-        event = Event("processed", actor, {"attempt_id": attempt_id})
-        move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
-        before = progress_before(connection, barrier, attempt.staged)
-        for name, staged in sorted(attempt.staged.items()):
-            if staged.unchanged:
-                carried, snapshot = before[name].origin, attempt.bases[name]
-            else:
-                carried, snapshot = None, staged.snapshot_id
-            move_tables(
-                connection,
-                barrier,
-                [name],
-                TableState.PENDING,
-                TableState.PROCESSED,
-                event,
-                snapshot_id=snapshot,
-                attempt_id=attempt_id,
-                carried_from=carried,
-                processed_at=DatabaseNow(),
-            )
-        return precommit_if_complete(connection, barrier, actor)
+        return _report(connection, attempt, barrier, actor)
+
+    @locked
+    def finish(
+        self,
+        connection: Connection,
+        attempt: Attempt,
+        staged: Mapping[str, StagedTable],
+        actor: str,
+        owner: str | None = None,
+    ) -> Barrier:
+        """:meth:`close` and :meth:`report` in one transaction, for callers that have checked the tables before."""
+        attempt = _close(connection, attempt.attempt_id, staged, actor, owner)
+        barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
+        return _report(connection, attempt, barrier, actor)
 
     @locked
     def abort(self, connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
@@ -301,21 +286,34 @@ class Attempts(Group):
         self, connection: Connection, topology: str, barrier_id: int, job: str, line: int = 0
     ) -> Attempt | None:
         """The newest attempt of a job at a barrier, whatever became of it; ``line``: of revision ``line``."""
-        return _current_attempt(connection, topology, barrier_id, job, line)
+        return newest_attempt(connection, topology, barrier_id, job, line)
 
 
-def _current_attempt(
-    connection: Connection, topology: str, barrier_id: int, job: str, line: int = STANDING
-) -> Attempt | None:
-    """The newest attempt of a job at a barrier, whatever became of it."""
-    table = schema.attempt
-    row = connection.execute(
-        select(table)
-        .where(of_barrier(table, topology, barrier_id, line), table.c.job == job)
-        .order_by(table.c.attempt_id.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else to_record(Attempt, row)
+def _request(connection: Connection, request: Request) -> Attempt:
+    check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
+    barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
+    if barrier.state is BarrierState.ABORTED:
+        raise_aborted(barrier)  # safety: aborted-takes-nothing
+    _check_owner(connection, barrier, request.job, request.owner)
+    before = newest_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
+    if (
+        before is not None
+        and before.generation == request.generation  # safety: clear-is-no-retry
+        and before.state in _ADOPTED  # safety: running-is-fenced
+    ):
+        return before
+    if barrier.state in DECIDED_BARRIERS:
+        raise AlreadyCommittedError(  # safety: decided-takes-no-attempt
+            f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
+            "its tables stay as they are: correct them at a later barrier"
+        )
+    if before is not None and before.state in LIVE_ATTEMPTS:
+        if before.state is AttemptState.PROCESSED:
+            restage(connection, barrier, before, request.actor)  # safety: clear-restages
+        end_attempt(
+            connection, before, AttemptState.FENCED, _why_fenced(before, request), Event("fenced", request.actor)
+        )  # safety: new-attempt-fences
+    return _insert(connection, barrier, request)
 
 
 def _why_fenced(before: Attempt, request: Request) -> str:
@@ -354,7 +352,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
             state=AttemptState.REQUESTED.value,
             request_key=request.request_key,
             generation=request.generation,
-            incarnation=incarnation_of(connection, barrier.topology),
+            incarnation=incarnation_now(barrier.topology),
             requested_at=DatabaseNow(),
             waited_for=[],
             inputs={},
@@ -395,6 +393,13 @@ def _still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
     return needs if set(needs) <= set(attempt.waited_for) else ()
 
 
+def _reads_what_was_put_off(connection: Connection, attempt: Attempt, job: Job) -> bool:
+    if attempt.line != STANDING or not job.externals:  # a revision's barriers stand on cuts that were made
+        return False
+    made = cuts(connection, attempt.topology, attempt.barrier_id, items_of=())
+    return any(made[external.name].put_off is not None for external in job.externals)
+
+
 def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
     """Return the unmet needs of a REQUESTED attempt."""
     if attempt.state is not AttemptState.REQUESTED:
@@ -402,10 +407,9 @@ def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
     return _needs(attempt, *_surroundings(connection, attempt))
 
 
-def _start(connection: Connection, attempt_id: int) -> Attempt | tuple[Need, ...]:
+def _start(connection: Connection, attempt: Attempt) -> Attempt | tuple[Need, ...]:
     """REQUESTED -> RUNNING with pinned inputs; or what it waits for."""
-    pass_by(connection, attempt_id)
-    attempt, _ = _reporting(connection, attempt_id)
+    pass_by(connection, attempt)
     if attempt.state is not AttemptState.REQUESTED:
         raise AttemptTakenError(  # safety: started-once
             f"{attempt}: expected REQUESTED, found {attempt.state.value}; another process started it: request an "
@@ -439,6 +443,7 @@ def _surroundings(
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
     tables = {*job.inlets, *job.outlets}
+    read_progress(connection, barrier.topology, (0, barrier.predecessor or 0, barrier.barrier_id), tables)
     here = progress(connection, barrier.topology, barrier.barrier_id, tables=tables)
     if barrier.line != STANDING:  # what the revision does not compute again it takes as it is
         here.update(own_progress(connection, barrier, tables))
@@ -468,6 +473,56 @@ def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> 
 
 
 # --- reporting ------------------------------------------------------------------------------------
+
+
+def _close(
+    connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None
+) -> Attempt:
+    attempt, barrier = _reporting(connection, attempt_id)
+    _check_owner(connection, barrier, attempt.job, owner)
+    if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
+        return attempt
+    _check_declared(attempt, staged)  # safety: only-declared-outlets
+    silent = [
+        name
+        for name in sorted(attempt.bases)
+        if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
+    ]
+    if attempt.state is AttemptState.RUNNING and silent:
+        raise SilentOutletError(  # safety: silent-outlet
+            f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of "
+            f"{', '.join(silent)}; write to it, or call epoch.unchanged"
+        )
+    said = encode(staged)
+    event = Event("closed", actor, {"staged": said})
+    return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
+
+
+def _report(connection: Connection, attempt: Attempt, barrier: Barrier, actor: str) -> Barrier:
+    if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
+        return barrier
+    event = Event("processed", actor, {"attempt_id": attempt.attempt_id})
+    move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
+    unchanged = [name for name, staged in attempt.staged.items() if staged.unchanged]
+    before = progress_before(connection, barrier, unchanged) if unchanged else {}
+    for name, staged in sorted(attempt.staged.items()):
+        if staged.unchanged:
+            carried, snapshot = before[name].origin, attempt.bases[name]
+        else:
+            carried, snapshot = None, staged.snapshot_id
+        move_tables(
+            connection,
+            barrier,
+            [name],
+            TableState.PENDING,
+            TableState.PROCESSED,
+            event,
+            snapshot_id=snapshot,
+            attempt_id=attempt.attempt_id,
+            carried_from=carried,
+            processed_at=DatabaseNow(),
+        )
+    return precommit_if_complete(connection, barrier, actor)
 
 
 def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrier]:

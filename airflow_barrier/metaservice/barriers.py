@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -25,6 +25,7 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     own_progress,
     progress,
+    read_progress,
     standing,
     topology_version,
     uncommitted,
@@ -101,17 +102,16 @@ class Barriers(Group):
         latest = head(connection, opening.topology)
         _check_head(opening, latest)
         _check_look(opening, topology, version, unjoined(connection, topology, latest))
-        if latest is not None:
+        if latest is not None and opening.cuts:
             check_begins(connection, epoch_of(connection, latest), opening.cuts)
         check_room(opening, uncommitted(connection, opening.topology))
         if latest is None:
             insert_baseline(connection, opening.topology, version, opening.actor)
         join_tables(connection, opening.topology, opening.baseline, opening.actor)
-        barrier_id = insert_open(connection, opening, topology)
-        barrier = load_barrier(connection, opening.topology, barrier_id)
+        barrier = insert_open(connection, opening, topology)
         for cut in opening.cuts:
             insert_cut(connection, barrier, cut)
-        insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
+        insert_starts(connection, opening.topology, barrier.barrier_id, opening.starts, opening.actor)
         return barrier
 
     @locked
@@ -301,6 +301,14 @@ class Barriers(Group):
         return list(progress(connection, topology, barrier_id).values())
 
     @reads
+    def progress_at(
+        self, connection: Connection, topology: str, barrier_ids: Collection[int]
+    ) -> dict[int, list[TableProgress]]:
+        """:meth:`progress` of several barriers, by their numbers. One query."""
+        read_progress(connection, topology, barrier_ids)
+        return {each: list(progress(connection, topology, each).values()) for each in barrier_ids}
+
+    @reads
     def stands(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Standing:
         """Return the state of each table of a barrier; ``line``: in revision ``line``. For those who wait: two
         queries.
@@ -326,11 +334,12 @@ def check_gate(connection: Connection, topology: str) -> None:
         )
 
 
-def insert_open(connection: Connection, opening: Opening, topology: Topology) -> int:
-    """The id of a new barrier: OPEN, with all tables of ``topology`` PENDING."""
+def insert_open(connection: Connection, opening: Opening, topology: Topology) -> Barrier:
+    """A new barrier: OPEN, with all tables of ``topology`` PENDING."""
     barrier_id = _next_id(connection, opening.topology)
-    connection.execute(
-        insert(schema.barrier).values(
+    opened = connection.execute(
+        insert(schema.barrier)
+        .values(
             **barrier_key(opening.topology, barrier_id),
             timestamp=opening.timestamp,
             state=BarrierState.OPEN.value,
@@ -340,7 +349,8 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
             opened_at=DatabaseNow(),
             max_open=opening.max_open,
         )
-    )
+        .returning(schema.barrier)
+    ).one()
     connection.execute(
         insert(schema.table_progress),
         [
@@ -364,7 +374,7 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
     put_off = {cut.source: cut.put_off for cut in opening.cuts if cut.put_off is not None}
     event = Event("opened", opening.actor, {**detail, **({"put_off": put_off} if put_off else {})})
     record(connection, event, opening.topology, barrier_id, "barrier", [str(barrier_id)], after=BarrierState.OPEN.value)
-    return barrier_id
+    return to_record(Barrier, opened)
 
 
 def unjoined(connection: Connection, topology: Topology, latest: Barrier | None) -> tuple[str, ...]:
@@ -490,40 +500,33 @@ def insert_baseline(connection: Connection, topology: str, version: int, actor: 
 
 def join_tables(connection: Connection, topology: str, baseline: Mapping[str, int | None], actor: str) -> None:
     """Write the baseline of the tables that join; one that was here before and comes back gets a new one."""
+    if not baseline:
+        return
     table = schema.table_progress
     known = progress(connection, topology, 0)
-    for name, snapshot in sorted(baseline.items()):
-        if name in known:
-            if staged_somewhere(connection, topology, name):
-                raise TooManyOpenBarriersError(  # safety: comes-back-after-publish
-                    f"topology {topology}: table {name} left and comes back, while an uncommitted barrier "
-                    "still has to publish it; wait until that one is committed, or abort it"
-                )
-            connection.execute(
-                update(table)
-                .where(of_barrier(table, topology, 0), table.c.table_name == name)
-                .values(snapshot_id=snapshot, written_at=DatabaseNow())
+    new = [
+        {**barrier_key(topology, 0), "table_name": name, "state": TableState.WRITTEN.value, "snapshot_id": snapshot}
+        for name, snapshot in sorted(baseline.items())
+        if name not in known
+    ]
+    if new:
+        connection.execute(insert(table).values(written_at=DatabaseNow()), new)
+    for name in sorted(set(baseline).intersection(known)):
+        if staged_somewhere(connection, topology, name):
+            raise TooManyOpenBarriersError(  # safety: comes-back-after-publish
+                f"topology {topology}: table {name} left and comes back, while an uncommitted barrier "
+                "still has to publish it; wait until that one is committed, or abort it"
             )
-        else:
-            connection.execute(
-                insert(table).values(
-                    **barrier_key(topology, 0),
-                    table_name=name,
-                    state=TableState.WRITTEN.value,
-                    snapshot_id=snapshot,
-                    written_at=DatabaseNow(),
-                )
-            )
-        record(
-            connection,
-            Event("joined", actor, {"snapshot_id": snapshot}),
-            topology,
-            0,
-            "table",
-            [name],
-            known[name].state.value if name in known else None,
-            TableState.WRITTEN.value,
+        connection.execute(
+            update(table)
+            .where(of_barrier(table, topology, 0), table.c.table_name == name)
+            .values(snapshot_id=baseline[name], written_at=DatabaseNow())
         )
+    after = TableState.WRITTEN.value
+    for name, snapshot in sorted(baseline.items()):
+        event = Event("joined", actor, {"snapshot_id": snapshot})
+        before = known[name].state.value if name in known else None
+        record(connection, event, topology, 0, "table", [name], before, after)
 
 
 def _next_id(connection: Connection, topology: str) -> int:

@@ -11,7 +11,6 @@ from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
     incarnation_of,
-    load_attempt,
     load_barrier,
     load_topology,
     progress,
@@ -20,7 +19,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, move_tables, precommit_if_complete, record
 from airflow_barrier.protocol.codec import encode
-from airflow_barrier.protocol.records import Barrier, StagedTable, TableProgress
+from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable, TableProgress
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 
 #: The generation of attempts that nobody made: their tables were carried.
@@ -101,9 +100,8 @@ def _carry(
     record(connection, carried, barrier.topology, barrier.barrier_id, "attempt", attempts, after=after)
 
 
-def pass_by(connection: Connection, attempt_id: int) -> None:
+def pass_by(connection: Connection, attempt: Attempt) -> None:
     """Carry what an attempt is about to build on, where the barrier before its own is a maintenance barrier."""
-    attempt = load_attempt(connection, attempt_id)
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     if barrier.line != STANDING:  # what a revision builds on is committed, or carried for who builds on it first
         return

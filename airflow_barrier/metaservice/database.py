@@ -6,13 +6,14 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, Insert, TextClause, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from tenacity import (
     RetryError,
@@ -28,8 +29,8 @@ from tenacity import (
 from airflow_barrier.metaservice.versions import (
     EXPECTED,
     VERSION_TABLE,
-    check_version,
     found_version,
+    is_no_schema,
     require_version,
     upgrade,
 )
@@ -39,19 +40,18 @@ from airflow_barrier.protocol.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
+from airflow_barrier.systems import sql
 
 _R = TypeVar("_R")
 
-#: Seconds that a writer waits for another one's (short) transaction.
-_LOCK_TIMEOUT = 30
 #: Seconds that a database which went away in the middle of a commit has to come back and say what became of it.
 _OUTCOME_PATIENCE = 30
-_WRITE = "barrier_write"
+#: Where a connection has what its transaction keeps of what it has read.
+_KEPT = "barrier_kept"
+#: Where it has what the transaction inserts at its end.
+_LAST = "barrier_last"
 
 # Codes of PostgreSQL's errors.
-#: A write on a server that only reads, which the second one says to the very BEGIN of one.
-_DEMOTED = ("25006", "0A000")
 _LOCKED = "55P03"
 #: No rights on a table, or on any schema to make one in.
 _NOT_ALLOWED = ("42501", "3F000")
@@ -71,7 +71,7 @@ class Database:
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._create = self._sqlite if create is None else create
         self._new = new or not self._sqlite
-        self._engine = _sqlite_engine(self._url) if self._sqlite else _postgresql_engine(self._url)
+        self._engine = _forgetting(_sqlite_engine(self._url) if self._sqlite else _postgresql_engine(self._url))
         # who asks for a connection's deployment anew, after its password changed, drops the old one
         weakref.finalize(self, _end, self._engine, os.getpid()).atexit = False
         self._opening = threading.Lock()
@@ -99,9 +99,13 @@ class Database:
         _end(self._engine, self._process)
 
     def read(self, work: Callable[[Connection], _R]) -> _R:
-        """``work`` in one read-only transaction: all its queries see one state."""
+        """``work`` in a read-only transaction: all its queries see one state.
+
+        It is a transaction of its own, unless this thread is within a :meth:`look`.
+        """
         self.open()
-        return self._retried(lambda: self._run(work, write=False))
+        look = self._look
+        return self._retried(lambda: self._run(work, write=False) if look is None else look.read(work))
 
     def write(self, work: Callable[[Connection], _R]) -> _R:
         """``work`` in one write transaction, which happens once, whatever breaks.
@@ -112,6 +116,31 @@ class Database:
         return self._retried(lambda: self._run(work, write=True))
 
     @contextmanager
+    def look(self) -> Iterator[None]:
+        """In the block all reads of this thread share a transaction, and so see one state.
+
+        It ends before each write, and the next read begins another one. Within another look it is a part of that one.
+        """
+        if self._look is not None:
+            yield
+            return
+        token = _LOOK.set(_Look(self))
+        try:
+            yield
+        finally:
+            self._end_look()
+            _LOOK.reset(token)
+
+    @property
+    def _look(self) -> _Look | None:
+        look = _LOOK.get()
+        return look if look is not None and look.database is self else None
+
+    def _end_look(self) -> None:
+        if self._look is not None:
+            self._look.end()
+
+    @contextmanager
     def transaction(self, write: bool) -> Iterator[Connection]:
         """One transaction, not retried: committed at the end of the block, rolled back by any exception.
 
@@ -119,25 +148,28 @@ class Database:
         subclass :class:`OutcomeUnknownError` if nobody can tell whether it was committed; and
         :class:`~airflow_barrier.protocol.errors.SchemaVersionError` if somebody has upgraded the database meanwhile.
         """
-        with self._begun(write) as connection:
-            # Until it ends nobody else can upgrade the schema under it: see `_be_alone`.
-            require_version(connection, self.url)  # safety: schema-at-each-transaction
+        if write:
+            self._end_look()  # safety: look-ends-before-a-write
+        with self._begun(write, of_this_version=True) as connection:
             yield connection
 
     @contextmanager
-    def _begun(self, write: bool) -> Iterator[Connection]:
-        """Begin a :meth:`transaction` on a schema of any version."""
+    def _begun(self, write: bool, *, of_this_version: bool = False) -> Iterator[Connection]:
+        """Begin a :meth:`transaction`; without ``of_this_version``: on a schema of any version, or on none."""
         transaction_id = None
         deciding = False
         try:
-            with self._engine.connect() as raw:
-                connection = raw.execution_options(**self._options(write))
-                with connection.begin():
-                    if write and not self._sqlite:
-                        transaction_id = str(connection.exec_driver_sql("SELECT pg_current_xact_id()").scalar_one())
+            with sql.begun(self._engine, self._beginning(write, of_this_version)) as (connection, found):
+                version, transaction_id = cast(tuple[str | None, str | None], found.one())
+                if of_this_version:
+                    # Until it ends nobody else can upgrade the schema under it: see `_be_alone`.
+                    require_version(version, self.url)  # safety: schema-at-each-transaction
+                with working(connection):
                     yield connection
-                    deciding = True
+                deciding = True
         except DBAPIError as error:
+            if of_this_version and is_no_schema(error):
+                require_version(None, self.url)
             if _sqlstate(error) in _NOT_ALLOWED:
                 raise ConfigurationError(
                     f"MetaService database {self.url}: expected rights to read and write its tables (to upgrade it, "
@@ -149,6 +181,23 @@ class Database:
             if deciding and transaction_id is not None and self._was_committed(transaction_id):
                 return
             raise self._unavailable(error) from error
+
+    def _beginning(self, write: bool, of_this_version: bool) -> list[TextClause]:
+        """Return what begins a transaction. Each item is one request; the last one finds the schema's version, and
+        PostgreSQL's id of a transaction that writes.
+        """
+        version = f"(SELECT version_num FROM {VERSION_TABLE})" if of_this_version else "NULL"
+        if self._sqlite:
+            # A writer that first read and then upgrades its lock fails at once if another was faster; so lock first.
+            begin = "BEGIN IMMEDIATE" if write else "BEGIN"  # safety: write-lock-first
+            return [text(begin), text(f"SELECT {version}, NULL")]
+        # Row locks make writers wait for one another, and after the wait they must see what the other did.
+        begin = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
+        # Waits for an upgrade in progress, and holds the next one up. It comes before the first query, whose state
+        # a reader sees from then on: that must not be the one from before the wait.
+        hold = f"LOCK TABLE {VERSION_TABLE} IN ACCESS SHARE MODE; " if of_this_version else ""
+        transaction_id = "CAST(pg_current_xact_id() AS text)" if write else "NULL"
+        return [text(f"BEGIN ISOLATION LEVEL {begin}; {hold}SELECT {version}, {transaction_id}")]
 
     def _was_committed(self, transaction_id: str) -> bool:
         """Return whether a transaction whose COMMIT was not answered happened; waits for a server that starts again."""
@@ -181,7 +230,7 @@ class Database:
     def _unavailable(self, error: DBAPIError) -> StoreUnavailableError:
         advice = "check that it runs and can be reached from here, and that its login and password are right"
         if _sqlstate(error) == _LOCKED:
-            advice = f"something holds a lock for more than {_LOCK_TIMEOUT} s: end that transaction"
+            advice = f"something holds a lock for more than {sql.LOCK_TIMEOUT} s: end that transaction"
         return StoreUnavailableError(
             f"MetaService database {self.url}: expected an answer, found: {error.orig}; {advice}, then try again"
         )
@@ -189,14 +238,6 @@ class Database:
     def _run(self, work: Callable[[Connection], _R], write: bool) -> _R:
         with self.transaction(write) as connection:
             return work(connection)
-
-    def _options(self, write: bool) -> dict[str, Any]:
-        if self._sqlite:
-            return {_WRITE: write}
-        if write:
-            # Row locks make writers wait for one another, and after the wait they must see what the other did.
-            return {"isolation_level": "READ COMMITTED"}
-        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def _prepare(self) -> None:
         if self._sqlite:
@@ -211,7 +252,7 @@ class Database:
                     self._be_alone(connection)
                 upgrade(connection, self.url)
         with self._begun(write=False) as connection:
-            check_version(connection, self.url)
+            require_version(found_version(connection), self.url)
 
     @staticmethod
     def _be_alone(connection: Connection) -> None:
@@ -246,6 +287,72 @@ class Database:
             reraise=True,
         )
         return retrying(call)
+
+
+class _Look:
+    """The transaction that the reads of one thread share; none before the first of them."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._transaction = ExitStack()
+        self._connection: Connection | None = None
+
+    def read(self, work: Callable[[Connection], _R]) -> _R:
+        if self._connection is None:
+            self._connection = self._transaction.enter_context(self.database.transaction(write=False))
+        try:
+            return work(self._connection)
+        except DBAPIError as error:
+            # it can read no more, and who began it says what the error means
+            self._connection = None
+            self._transaction.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def end(self) -> None:
+        self._connection = None
+        self._transaction.close()
+
+
+#: The one that this thread is in.
+_LOOK: ContextVar[_Look | None] = ContextVar("look", default=None)
+
+
+@contextmanager
+def working(connection: Connection) -> Iterator[None]:
+    """The work of a transaction that has begun: what it keeps, and what it inserts at its end."""
+    forget_kept(connection)  # safety: kept-in-one-transaction
+    connection.info[_LAST] = {}
+    yield
+    for statement, rows in connection.info[_LAST].items():
+        connection.execute(statement, rows)
+
+
+def kept_by(connection: Connection, table: str) -> dict[Any, Any]:
+    """What a transaction keeps of what it has read of a table. It forgets it when it writes to the table."""
+    return cast(dict[Any, Any], connection.info.setdefault(_KEPT, {}).setdefault(table, {}))
+
+
+def forget_kept(connection: Connection) -> None:
+    """Let the transaction read everything anew, since it has waited for others."""
+    connection.info[_KEPT] = {}
+
+
+def insert_last(connection: Connection, statement: Insert, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Let the transaction insert these rows at its end, in one go with all others of the same statement."""
+    connection.info[_LAST].setdefault(statement, []).extend(rows)
+
+
+def _forgetting(engine: Engine) -> Engine:
+    @event.listens_for(engine, "before_cursor_execute")
+    def _forget(connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            return
+        if context.isinsert or context.isupdate:
+            kept_by(connection, context.compiled.statement.table.name).clear()  # safety: kept-until-a-write
+        else:
+            forget_kept(connection)
+
+    return engine
 
 
 def _end(engine: Engine, process: int) -> None:
@@ -297,44 +404,24 @@ def _parse(url: str) -> URL:
 
 def _postgresql_engine(url: URL) -> Engine:
     try:
-        engine = create_engine(url, pool_pre_ping=True, connect_args=dict(CONNECT_ARGUMENTS))
+        return sql.postgresql_engine(url)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"MetaService database on PostgreSQL: expected the driver psycopg, found none ({error}); install "
             "airflow-provider-barrier[postgres]"
         ) from error
 
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, record: Any) -> None:
-        connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
-        connection.commit()
-
-    @event.listens_for(engine, "handle_error")
-    def _leave_demoted_server(context: ExceptionContext) -> None:
-        if getattr(context.original_exception, "sqlstate", None) in _DEMOTED:
-            # Another one has taken over. Connections from before would stay with this one.
-            context.is_disconnect = True
-
-    return engine
-
 
 def _sqlite_engine(url: URL) -> Engine:
-    timeout = {} if "timeout" in url.query else {"timeout": _LOCK_TIMEOUT}
+    timeout = {} if "timeout" in url.query else {"timeout": sql.LOCK_TIMEOUT}
     engine = create_engine(url, connect_args=timeout)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, record: Any) -> None:
-        # The driver's own BEGIN comes late and takes no lock; ours is emitted below instead.
+        # The driver's own BEGIN comes late and takes no lock; we emit ours.
         connection.isolation_level = None
         # Readers do not wait for a writer, nor a writer for readers. It stays in the file: later it changes nothing.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA foreign_keys=ON")  # safety: foreign-keys
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        # A writer that first read and then upgrades its lock fails at once if another was faster; so lock first.
-        write = connection.get_execution_options().get(_WRITE, False)
-        begin = "BEGIN IMMEDIATE" if write else "BEGIN"  # safety: write-lock-first
-        connection.exec_driver_sql(begin)
 
     return engine

@@ -83,7 +83,7 @@ class Maintenance(Group):
             actor=upkeep.actor,
         )
         check_room(opening, open_now)
-        barrier_id = insert_open(connection, opening, jobs)
+        barrier_id = insert_open(connection, opening, jobs).barrier_id
         for table in chosen:
             Attempts(connection).request(_request(upkeep, barrier_id, jobs.writer(table).name))
         return load_barrier(connection, upkeep.topology, barrier_id)

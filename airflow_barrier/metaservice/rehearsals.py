@@ -12,7 +12,7 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import Opening, insert_open
 from airflow_barrier.metaservice.cuts import insert_cut
 from airflow_barrier.metaservice.mapping import to_columns, to_record
-from airflow_barrier.metaservice.rows import barrier_key, load_barrier, newest, of_topology
+from airflow_barrier.metaservice.rows import barrier_key, newest, of_topology
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import insert_topology, wait_for_turn
@@ -100,7 +100,7 @@ class Rehearsals(Group):
             baseline={},
             actor=actor,
         )
-        barrier = load_barrier(connection, name, insert_open(connection, opening, rehearsal.topology))
+        barrier = insert_open(connection, opening, rehearsal.topology)
         for cut in rehearsal.cuts:
             insert_cut(connection, barrier, cut)
         insert_starts(connection, name, barrier.barrier_id, rehearsal.starts, actor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record, to_records
@@ -12,6 +12,7 @@ from airflow_barrier.metaservice.rows import (
     STANDING,
     of_topology,
     progress,
+    row_at,
 )
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
@@ -29,6 +30,7 @@ from airflow_barrier.protocol.revisions import (
 )
 
 _TABLE = schema.revision
+_UNDER_WAY = select(_TABLE).where(_TABLE.c.topology == bindparam("topology"), schema.REVISION_UNDER_WAY)
 
 
 def load_revision(connection: Connection, topology: str, number: int) -> Revision:
@@ -47,9 +49,7 @@ def load_revision(connection: Connection, topology: str, number: int) -> Revisio
 
 def under_way(connection: Connection, topology: str) -> Revision | None:
     """The revision that is being staged or published; there is one at a time."""
-    row = connection.execute(
-        select(_TABLE).where(_TABLE.c.topology == topology, schema.REVISION_UNDER_WAY)
-    ).one_or_none()
+    row = row_at(connection, _UNDER_WAY, topology=topology)
     return None if row is None else to_record(Revision, row, gated=row.gated_at is not None)
 
 

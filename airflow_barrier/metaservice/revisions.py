@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import begin_recut, recut
@@ -26,6 +26,7 @@ from airflow_barrier.metaservice.rows import (
     load_topology,
     of_topology,
     progress,
+    row_at,
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -62,6 +63,16 @@ from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import Topology
 
 _TABLE, _RUNS = schema.revision, schema.revision_run
+_BINDING = (
+    select(_RUNS)
+    .where(
+        _RUNS.c.dag_id == bindparam("dag_id"),
+        _RUNS.c.run_id == bindparam("run_id"),
+        _RUNS.c.topology == bindparam("topology"),
+    )
+    .order_by(_RUNS.c.revision.desc())
+    .limit(1)
+)
 
 
 @dataclass(frozen=True)
@@ -296,12 +307,7 @@ class Revisions(Group):
     @reads
     def run_binding(self, connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
         """The newest revision that a run was bound to; None: none."""
-        row = connection.execute(
-            select(_RUNS)
-            .where(_RUNS.c.dag_id == dag_id, _RUNS.c.run_id == run_id, _RUNS.c.topology == topology)
-            .order_by(_RUNS.c.revision.desc())
-            .limit(1)
-        ).one_or_none()
+        row = row_at(connection, _BINDING, dag_id=dag_id, run_id=run_id, topology=topology)
         return None if row is None else to_record(RevisionRun, row)
 
     @locked

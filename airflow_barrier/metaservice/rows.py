@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from functools import cache
+from typing import Any, NoReturn, TypeVar, cast
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Table, and_, bindparam, literal, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    literal,
+    select,
+    update,
+)
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.database import forget_kept, kept_by
 from airflow_barrier.metaservice.mapping import to_record, to_records
 from airflow_barrier.protocol.codec import decode
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
@@ -99,10 +114,54 @@ _PENDING = (
     .limit(1)
 )
 _PROGRESS_OF_SOME = _PROGRESS.where(schema.table_progress.c.table_name.in_(bindparam("tables", expanding=True)))
+_PROGRESSES = (
+    select(schema.table_progress)
+    .where(
+        of_topology(schema.table_progress, _NAME, _LINE),
+        schema.table_progress.c.barrier_id.in_(bindparam("barrier_ids", expanding=True)),
+    )
+    .order_by(schema.table_progress.c.table_name)
+)
+_PROGRESSES_OF_SOME = _PROGRESSES.where(schema.table_progress.c.table_name.in_(bindparam("tables", expanding=True)))
 _ATTEMPT = select(schema.attempt).where(schema.attempt.c.attempt_id == bindparam("attempt_id"))
+_NEWEST_ATTEMPT = (
+    select(schema.attempt)
+    .where(of_barrier(schema.attempt, _NAME, _ID, _LINE), schema.attempt.c.job == bindparam("job"))
+    .order_by(schema.attempt.c.attempt_id.desc())
+    .limit(1)
+)
 _ATTEMPTS = (
     select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID, _LINE)).order_by(schema.attempt.c.attempt_id)
 )
+
+
+def rows_at(connection: Connection, query: Select[Any], **values: Any) -> Sequence[Row[Any]]:
+    """The rows of one table that a query finds, whose parameters have these ``values``.
+
+    A transaction asks the database once: what it found is kept until it writes to the table.
+    """
+    found: Sequence[Row[Any]] | None = kept_by(connection, _table_of(query)).get(_key(query, values))
+    return found if found is not None else _keep(connection, query, connection.execute(query, values).all(), **values)
+
+
+def _keep(connection: Connection, query: Select[Any], rows: Sequence[Row[Any]], **values: Any) -> Sequence[Row[Any]]:
+    kept_by(connection, _table_of(query))[_key(query, values)] = rows
+    return rows
+
+
+def _key(query: Select[Any], values: Mapping[str, Any]) -> Hashable:
+    return query, *(tuple(value) if isinstance(value, list) else value for value in values.values())
+
+
+@cache
+def _table_of(query: Select[Any]) -> str:
+    (table,) = query.get_final_froms()
+    return str(cast(Table, table).name)
+
+
+def row_at(connection: Connection, query: Select[Any], **values: Any) -> Row[Any] | None:
+    found = rows_at(connection, query, **values)
+    return found[0] if found else None
 
 
 # --- topologies -----------------------------------------------------------------------------------
@@ -122,6 +181,11 @@ def incarnation_of(connection: Connection, topology: str) -> str:
     return str(found)
 
 
+def incarnation_now(topology: str) -> ScalarSelect[str]:
+    """:func:`incarnation_of`, for a statement that writes it."""
+    return select(schema.topology.c.incarnation).where(schema.topology.c.name == topology).scalar_subquery()
+
+
 def topology_version(connection: Connection, name: str) -> int:
     return _version(connection, name, lock=False)
 
@@ -131,6 +195,8 @@ def _version(connection: Connection, name: str, lock: bool) -> int:
     version = connection.execute(query, {"topology": name}).scalar_one_or_none()
     if version is None:
         raise _unknown(connection, name)
+    if lock:
+        forget_kept(connection)  # safety: lock-forgets
     return int(version)
 
 
@@ -143,14 +209,13 @@ def _unknown(connection: Connection, name: str) -> UnknownTopologyError:
 
 
 def load_topology(connection: Connection, name: str, version: int) -> Topology:
-    key = {"topology": name, "version": version}
-    digest = connection.execute(_DIGEST, key).scalar_one_or_none()
-    if digest is None:
+    found = row_at(connection, _DIGEST, topology=name, version=version)
+    if found is None:
         raise UnknownTopologyError(
             f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
             "ask for one of these"
         )
-    return topology_of(connection, name, version, digest)
+    return topology_of(connection, name, version, found.digest)
 
 
 def topology_of(connection: Connection, name: str, version: int, digest: str) -> Topology:
@@ -172,8 +237,7 @@ def topology_of(connection: Connection, name: str, version: int, digest: str) ->
 
 def load_barrier(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> Barrier:
     """Raises UnknownBarrierError (UnknownTopologyError if not even that is known)."""
-    key = {"topology": topology, "barrier_id": barrier_id, "line": line}
-    row = connection.execute(_BARRIER, key).one_or_none()
+    row = row_at(connection, _BARRIER, topology=topology, barrier_id=barrier_id, line=line)
     if row is None:
         topology_version(connection, topology)
         newest = head(connection, topology)
@@ -199,15 +263,13 @@ def epoch_of(connection: Connection, barrier: Barrier) -> Barrier:
 
 def newest(connection: Connection, topology: str, states: Iterable[BarrierState]) -> Barrier | None:
     """The newest barrier in one of these states: walks back from the newest, past what is in flight."""
-    wanted = {"topology": topology, "states": [state.value for state in states]}
-    row = connection.execute(_NEWEST, wanted).one_or_none()
+    row = row_at(connection, _NEWEST, topology=topology, states=[state.value for state in states])
     return None if row is None else to_record(Barrier, row)
 
 
 def uncommitted(connection: Connection, topology: str, first: int = 0, line: int = STANDING) -> list[Barrier]:
     """The barriers in flight, from ``first`` on, in order."""
-    rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first, "line": line})
-    return to_records(Barrier, rows)
+    return to_records(Barrier, rows_at(connection, _UNCOMMITTED, topology=topology, barrier_id=first, line=line))
 
 
 def raise_aborted(barrier: Barrier) -> NoReturn:
@@ -233,10 +295,31 @@ def progress(
     """
     key = {"topology": topology, "barrier_id": barrier_id, "line": line}
     if tables is None:
-        rows = connection.execute(_PROGRESS, key)
+        rows = rows_at(connection, _PROGRESS, **key)
     else:
-        rows = connection.execute(_PROGRESS_OF_SOME, {**key, "tables": list(tables)})
+        rows = rows_at(connection, _PROGRESS_OF_SOME, **key, tables=sorted(tables))
     return {row.table_name: to_record(TableProgress, row) for row in rows}
+
+
+def read_progress(
+    connection: Connection, topology: str, barrier_ids: Iterable[int], tables: Collection[str] | None = None
+) -> None:
+    """Read what :func:`progress` is about to be asked of several barriers, all at once."""
+    some = {} if tables is None else {"tables": sorted(tables)}
+    query, of_one = (_PROGRESSES, _PROGRESS) if tables is None else (_PROGRESSES_OF_SOME, _PROGRESS_OF_SOME)
+    kept = kept_by(connection, schema.table_progress.name)
+    ids = [
+        each
+        for each in sorted(set(barrier_ids))
+        if _key(of_one, {"topology": topology, "barrier_id": each, "line": STANDING, **some}) not in kept
+    ]
+    if not ids:
+        return
+    found: dict[int, list[Row[Any]]] = {barrier_id: [] for barrier_id in ids}
+    for row in connection.execute(query, {"topology": topology, "barrier_ids": ids, "line": STANDING, **some}):
+        found[row.barrier_id].append(row)
+    for barrier_id, rows in found.items():
+        _keep(connection, of_one, rows, topology=topology, barrier_id=barrier_id, line=STANDING, **some)
 
 
 def own_progress(
@@ -287,6 +370,7 @@ def progress_before(
     if barrier.predecessor is None:
         return {}
     predecessor = load_barrier(connection, barrier.topology, barrier.predecessor)
+    read_progress(connection, barrier.topology, (0, barrier.predecessor), tables)
     return {
         **progress(connection, barrier.topology, 0, tables=tables),
         **standing(connection, predecessor, tables),
@@ -335,7 +419,7 @@ def _baseline(row: TableProgress) -> TableProgress:
 
 
 def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
-    row = connection.execute(_ATTEMPT, {"attempt_id": attempt_id}).one_or_none()
+    row = row_at(connection, _ATTEMPT, attempt_id=attempt_id)
     if row is None:
         raise UnknownBarrierError(
             f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
@@ -344,9 +428,17 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
     return to_record(Attempt, row)
 
 
+def newest_attempt(
+    connection: Connection, topology: str, barrier_id: int, job: str, line: int = STANDING
+) -> Attempt | None:
+    """The newest attempt of a job at a barrier, whatever became of it."""
+    row = row_at(connection, _NEWEST_ATTEMPT, topology=topology, barrier_id=barrier_id, line=line, job=job)
+    return None if row is None else to_record(Attempt, row)
+
+
 def attempts_of(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> list[Attempt]:
     """All attempts of a barrier, oldest first."""
-    rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id, "line": line})
+    rows = rows_at(connection, _ATTEMPTS, topology=topology, barrier_id=barrier_id, line=line)
     return to_records(Attempt, rows)
 
 

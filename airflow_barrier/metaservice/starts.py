@@ -48,6 +48,7 @@ def insert_starts(
     connection: Connection, topology: str, barrier_id: int, starts: Sequence[JobStart], actor: str
 ) -> None:
     """Write down how jobs join with a barrier that is being opened."""
+    rows = []
     for start in starts:
         said = {
             "start_from": start.start_from,
@@ -55,9 +56,11 @@ def insert_starts(
             "previous": dict(start.previous),
             "externals": dict(start.externals),
         }
-        connection.execute(insert(schema.job_start).values(**barrier_key(topology, barrier_id), job=start.job, **said))
+        rows.append({**barrier_key(topology, barrier_id), "job": start.job, **said})
         event = Event("job joined", actor, {"job": start.job, **said})
         record(connection, event, topology, barrier_id, "topology", [topology])
+    if rows:
+        connection.execute(insert(schema.job_start), rows)
 
 
 def start_of(connection: Connection, topology: str, barrier_id: int, job: str) -> JobStart | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TypeVar
 
@@ -104,7 +105,18 @@ class MetaService:
         """The database's clock (UTC), by which leases and retention go."""
         return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
 
-    def look(self, work: Callable[[Connection], _R]) -> _R:
+    def look(self) -> AbstractContextManager[None]:
+        """In the block all reads of this thread see one state, in one transaction, which ends before each write.
+
+        What the block learns is of one moment. So it asks nothing but the MetaService: who compares with tables or
+        files looks at those first.
+
+        >>> with MetaService("sqlite:////folder/barrier.db").look():  # doctest: +SKIP
+        ...     next_step(...)
+        """
+        return self._db.look()
+
+    def query(self, work: Callable[[Connection], _R]) -> _R:
         """Run ``work`` on what is in the database beside what is ours, in a read-only transaction."""
         return self._db.read(work)
 

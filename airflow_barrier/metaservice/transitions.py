@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.database import insert_last
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.rows import STANDING, chunks, is_complete, load_barrier, of_barrier
+from airflow_barrier.metaservice.rows import STANDING, chunks, is_complete, of_barrier
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.secrets import without_secrets
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState, check_transition
+
+_AUDIT = insert(schema.audit).values(at=DatabaseNow())
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,16 @@ def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, 
     """The barrier in its next state; ``values`` are further columns to set."""
     check_transition(str(barrier), barrier.state, after)  # safety: moves-are-transitions
     table = schema.barrier
-    changed = connection.execute(
+    moved = connection.execute(
         update(table)
         .where(
             of_barrier(table, barrier.topology, barrier.barrier_id, barrier.line),
             table.c.state == barrier.state.value,  # safety: compare-and-set
         )
         .values(state=after.value, **values)
-    ).rowcount
-    _check_count(str(barrier), barrier.state.value, changed, 1)  # safety: lost-race-is-noticed
+        .returning(table)
+    ).all()
+    _check_count(str(barrier), barrier.state.value, len(moved), 1)  # safety: lost-race-is-noticed
     record(  # safety: audited
         connection,
         event,
@@ -51,7 +55,7 @@ def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, 
         after.value,
         revision=barrier.line,
     )
-    return load_barrier(connection, barrier.topology, barrier.barrier_id, barrier.line)
+    return to_record(Barrier, moved[0])
 
 
 def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
@@ -110,15 +114,16 @@ def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, 
     """The attempt in its next state."""
     check_transition(str(attempt), attempt.state, after)  # safety: moves-are-transitions
     table = schema.attempt
-    changed = connection.execute(
+    moved = connection.execute(
         update(table)
         .where(
             table.c.attempt_id == attempt.attempt_id,
             table.c.state == attempt.state.value,  # safety: compare-and-set
         )
         .values(state=after.value, **values)
-    ).rowcount
-    _check_count(str(attempt), attempt.state.value, changed, 1)  # safety: lost-race-is-noticed
+        .returning(table)
+    ).all()
+    _check_count(str(attempt), attempt.state.value, len(moved), 1)  # safety: lost-race-is-noticed
     record(  # safety: audited
         connection,
         event,
@@ -130,7 +135,7 @@ def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, 
         after.value,
         revision=attempt.line,
     )
-    return to_record(Attempt, connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one())
+    return to_record(Attempt, moved[0])
 
 
 def end_attempt(connection: Connection, attempt: Attempt, after: AttemptState, reason: str, event: Event) -> Attempt:
@@ -180,9 +185,7 @@ def record(
         # errors of others stand in it, too
         "detail": {k: without_secrets(v) if isinstance(v, str) else v for k, v in (event.detail or {}).items()},
     }
-    connection.execute(
-        insert(schema.audit).values(at=DatabaseNow()), [{**common, "subject": subject} for subject in subjects]
-    )
+    insert_last(connection, _AUDIT, ({**common, "subject": subject} for subject in subjects))
 
 
 def _check_count(what: str, expected: str, changed: int, wanted: int) -> None:

@@ -31,31 +31,17 @@ def found_version(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
-def check_version(connection: Connection, where: str) -> None:
-    """Raise :class:`SchemaVersionError` unless the database has exactly the version that this package expects."""
-    _expect(found_version(connection), where)
+def is_no_schema(error: DBAPIError) -> bool:
+    """Return whether a database said that the table of :data:`VERSION_TABLE` is not there."""
+    return getattr(error.orig, "sqlstate", None) == _NO_SUCH_TABLE or "no such table" in str(error.orig)
 
 
-def require_version(connection: Connection, where: str) -> None:
-    """:func:`check_version` at the beginning of every transaction: as cheap as can be.
+def require_version(found: str | None, where: str) -> None:
+    """Raise :class:`SchemaVersionError` unless a database has exactly the version that this package expects.
 
-    A process lives for weeks, and an upgrade need not wait for it: from the first transaction after it on, workers
-    of the old version are refused.
+    Asked at the beginning of every transaction: a process lives for weeks, and an upgrade need not wait for it. From
+    the first transaction after it on, workers of the old version are refused.
     """
-    try:
-        if connection.dialect.name == "postgresql":
-            # Waits for an upgrade in progress, and holds the next one up. In a statement of its own: a transaction
-            # sees the state as of its first query, which must not be the one from before the wait.
-            connection.exec_driver_sql(f"LOCK TABLE {VERSION_TABLE} IN ACCESS SHARE MODE")
-        found = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one_or_none()
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != _NO_SUCH_TABLE and "no such table" not in str(error.orig):
-            raise
-        found = None
-    _expect(found, where)
-
-
-def _expect(found: str | None, where: str) -> None:
     if found == EXPECTED:
         return
     if found is None or found in VERSIONS:
@@ -73,7 +59,7 @@ def upgrade(connection: Connection, where: str) -> None:
     """Bring the database to :data:`EXPECTED` within the connection's transaction. Never goes back."""
     found = found_version(connection)
     if found is not None and found not in VERSIONS:
-        check_version(connection, where)
+        require_version(found, where)
     # Takes long to import, and a database is upgraded once.
     from alembic import command
     from alembic.config import Config

@@ -220,7 +220,7 @@ class EpochSteps:
             raise
         barrier = close(
             deployment,
-            attempt.attempt_id,
+            attempt,
             actor=actor(self.context),
             record=record,
             owner=self.task.dag_id,

@@ -19,20 +19,17 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     MissingTableError,
 )
+from airflow_barrier.systems import sql
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection, Engine, ExceptionContext
+    from sqlalchemy import URL, Connection, Engine, Row, Select
 
 log = logging.getLogger(__name__)
 
 _POSTGRESQL = "postgresql+psycopg"
 
-#: Seconds that a writer waits for another one's transaction.
-_LOCK_TIMEOUT = 30
 #: How many pointers one statement moves: of each it has six parameters, and older SQLite takes 999.
 _MOVES = 100
-#: PostgreSQL's codes of a write on a server that only reads; the second is the answer to the very BEGIN of one.
-_DEMOTED = ("25006", "0A000")
 
 #: Which database of which server that runs, which table `iceberg_tables` is there, and may the pointers in it be moved.
 _POINTERS_SEEN = """
@@ -43,13 +40,6 @@ _POINTERS_SEEN = """
 """
 #: PostgreSQL's code of what the user may not do.
 _NOT_ALLOWED = "42501"
-
-_SQLITE_OPTIONS: dict[str, Any] = {"connect_args": {"timeout": _LOCK_TIMEOUT}}
-_POSTGRESQL_OPTIONS: dict[str, Any] = {
-    "pool_pre_ping": True,
-    # Row locks make writers wait for one another, and after the wait they must see what the other did.
-    "isolation_level": "READ COMMITTED",
-}
 
 
 class SqlPointers:
@@ -115,17 +105,22 @@ class SqlPointers:
 
     def read(self, tables: Iterable[str]) -> dict[str, str]:
         """Table -> location of its metadata document. Raises :class:`MissingTableError`."""
-        with self.translated(), self._engine.connect() as connection:
-            return self._select(connection, tables, lock=False)
+        with self.translated(), sql.begun(self._engine, [self._pointers_of(tables)]) as (_, rows):
+            return self._found(rows, tables)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A write transaction of its own."""
-        with self.translated(), self._engine.begin() as connection:
-            if self._engine.dialect.name == "sqlite":
-                # A transaction that reads first and writes later fails at once when another one wrote in between,
-                # without waiting; one that says from the start that it will write waits its turn.
-                connection.exec_driver_sql("BEGIN IMMEDIATE")  # safety: pointer-write-lock
+        from sqlalchemy import text
+
+        dialect = self._engine.dialect.name
+        # A transaction of SQLite that reads first and writes later fails at once when another one wrote in between,
+        # without waiting; one that says from the start that it will write waits its turn.
+        begin = "BEGIN IMMEDIATE" if dialect == "sqlite" else "BEGIN"  # safety: pointer-write-lock
+        if dialect == "postgresql":
+            # Row locks make writers wait for one another, and after the wait they must see what the other did.
+            begin += " ISOLATION LEVEL READ COMMITTED"
+        with self.translated(), sql.begun(self._engine, [text(begin)]) as (connection, _):
             yield connection
 
     def lock(self, connection: Connection, tables: Iterable[str]) -> dict[str, str]:
@@ -133,7 +128,7 @@ class SqlPointers:
         deadlock.
         """
         with self.translated():
-            return self._select(connection, tables, lock=True)
+            return self._found(connection.execute(self._pointers_of(tables, lock=True)), tables)
 
     def move(self, connection: Connection, moves: Mapping[str, tuple[str, str]]) -> None:
         """Let tables, whose rows are locked, point elsewhere: table -> where it points to now, and where to then."""
@@ -174,16 +169,15 @@ class SqlPointers:
                 "the isolation level of the catalog's database"
             )
 
-    def _select(self, connection: Connection, tables: Iterable[str], *, lock: bool) -> dict[str, str]:
+    def _pointers_of(self, tables: Iterable[str], lock: bool = False) -> Select[Any]:
         from sqlalchemy import and_, or_, select
 
         rows = _iceberg_tables()
         by_namespace: dict[str, list[str]] = {}
-        wanted = sorted(set(tables))
-        for table in wanted:
+        for table in sorted(set(tables)):
             namespace, name = split(table)
             by_namespace.setdefault(namespace, []).append(name)
-        statement = (
+        pointers = (
             select(rows.c.table_namespace, rows.c.table_name, rows.c.metadata_location)
             .where(
                 rows.c.catalog_name == self.catalog_name,
@@ -196,13 +190,15 @@ class SqlPointers:
             )
             .order_by(rows.c.table_namespace, rows.c.table_name)  # safety: pointer-lock-order
         )
-        statement = statement.with_for_update() if lock else statement  # safety: pointer-row-lock
+        return pointers.with_for_update() if lock else pointers  # safety: pointer-row-lock
+
+    def _found(self, rows: Iterable[Row[Any]], tables: Iterable[str]) -> dict[str, str]:
         found = {
             f"{row.table_namespace}.{row.table_name}": row.metadata_location
-            for row in connection.execute(statement)
+            for row in rows
             if row.metadata_location is not None
         }
-        if missing := [table for table in wanted if table not in found]:
+        if missing := sorted(set(tables).difference(found)):
             raise MissingTableError(
                 f"expected table {', '.join(missing)} in catalog {self.catalog_name!r} ({self._shown}), found no such "
                 "row in iceberg_tables; create the table, or correct its name or the catalog's"
@@ -263,17 +259,15 @@ def _engine(uri: str) -> Engine:
     from sqlalchemy import create_engine, event, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-    from airflow_barrier.systems.postgresql import CONNECT_ARGUMENTS
-
     try:
         url = make_url(uri)
         if url.drivername in ("postgresql", "postgres"):
             # SQLAlchemy's own choice would be a driver that is seldom there; the MetaService's is.
             url = url.set(drivername=_POSTGRESQL)
-        sqlite, postgresql = url.get_backend_name() == "sqlite", url.drivername == _POSTGRESQL
-        ours = {**_POSTGRESQL_OPTIONS, "connect_args": dict(CONNECT_ARGUMENTS)}
-        options = _SQLITE_OPTIONS if sqlite else ours if postgresql else {"pool_pre_ping": True}
-        engine = create_engine(url, **options)
+        if url.drivername == _POSTGRESQL:
+            return sql.postgresql_engine(url)
+        sqlite = url.get_backend_name() == "sqlite"
+        engine = create_engine(url, connect_args={"timeout": sql.LOCK_TIMEOUT} if sqlite else {})
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # Neither the URL nor what was said about it: both may show a password, and what cannot be parsed cannot be
         # masked.
@@ -281,21 +275,12 @@ def _engine(uri: str) -> Engine:
             f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, found {type(error).__name__} "
             "when using it; correct the URL or install the database's driver"
         ) from None
+    if sqlite:
 
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _: Any) -> None:
-        if sqlite:
+        @event.listens_for(engine, "connect")
+        def _configure(connection: Any, _: Any) -> None:
             # Transactions are begun by us.
             connection.isolation_level = None
-        elif postgresql:
-            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
-            connection.commit()
-
-    @event.listens_for(engine, "handle_error")
-    def _leave_demoted_server(context: ExceptionContext) -> None:
-        if postgresql and getattr(context.original_exception, "sqlstate", None) in _DEMOTED:
-            # Another one has taken over. Connections from before would stay with this one.
-            context.is_disconnect = True
 
     return engine
 

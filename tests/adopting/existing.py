@@ -132,7 +132,7 @@ class Existing:
             assert head is not None
             staged = StagedTable(outlet, head.snapshot_id)
         record = ClosingRecord(ready.attempt.attempt_id, {outlet: staged})
-        return close(self.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        return close(self.deployment, ready.attempt, record=record, actor="test")
 
     def _epoch(self, ready: Ready) -> list[int]:
         spec = ready.spec

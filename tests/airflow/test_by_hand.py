@@ -66,7 +66,7 @@ def everything(counting: Counting) -> dict[str, object]:
     """All that is known of the topology and its tables, and what the tables' names lead to."""
     meta, tables = counting.deployment.meta, counting.deployment.tables
     rows = {
-        table.name: meta.look(lambda c, table=table: sorted(map(str, c.execute(select(table)).all())))  # type: ignore[misc]
+        table.name: meta.query(lambda c, table=table: sorted(map(str, c.execute(select(table)).all())))  # type: ignore[misc]
         for table in schema.metadata.sorted_tables
     }
     names = [f"{NAMESPACE}.events", f"{NAMESPACE}.totals"]

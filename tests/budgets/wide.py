@@ -78,7 +78,7 @@ class Wide:
                 assert isinstance(ready, Ready)
                 record = _staged(engine, ready)
                 with self._counted("close"):
-                    close(deployment, ready.attempt.attempt_id, record=record, actor="test")
+                    close(deployment, ready.attempt, record=record, actor="test")
         with self._task() as deployment, self._counted("commit"):
             committed = commit_barrier(deployment, "wide", opened.barrier.barrier_id, actor="test")
         assert isinstance(committed, Committed)

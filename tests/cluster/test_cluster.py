@@ -72,7 +72,7 @@ class Lake:
         assert work.run(ready) is None
         hook = operator._submission.hook if isinstance(operator, SparkEpochOperator) else operator._hook
         hook._submit_sp.stdout.close()  # the hook leaves it open
-        close(self.deployment, ready.attempt.attempt_id, actor="test", by_branch=work.by_branch)
+        close(self.deployment, ready.attempt, actor="test", by_branch=work.by_branch)
         return ready
 
     def rows(self, table: str) -> list[tuple[object, ...]]:

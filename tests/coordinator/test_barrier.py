@@ -88,7 +88,7 @@ def test_the_seeds_example_at_each_level(shop: Shop) -> None:
     # the job fails after PRECOMMIT and is staged anew: read committed falls back, repeatable read never moves
     ready = shop.begin(second, "amount", generation="cleared")
     assert [average_price(shop, level) for level in Level] == [25, 10, 10]
-    close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, MORE), actor="test")
+    close(shop.deployment, ready.attempt, record=shop.write(ready, MORE), actor="test")
     shop.commit(second)
     assert [average_price(shop, level) for level in Level] == [8.33333, 8.33333, 8.33333]
 
@@ -146,7 +146,7 @@ def test_a_retry_without_a_closing_record_fences_the_zombie(shop: Shop) -> None:
     record = shop.write(zombie, MORE)
     shop.process(barrier, "load", ROWS)
     with pytest.raises(FencedAttemptError):
-        close(shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+        close(shop.deployment, zombie.attempt, record=record, actor="zombie")
     shop.process(barrier, "amount", ROWS)
     shop.process(barrier, "price", ROWS)
     shop.commit(barrier)
@@ -159,7 +159,7 @@ def test_a_driver_that_died_before_its_last_write_is_not_processed(shop: Shop) -
     ready = shop.begin(barrier, "load")
     shop.write(ready, ROWS)
     with pytest.raises(NotClosedError, match="closing record"):
-        close(shop.deployment, ready.attempt.attempt_id, actor="test")
+        close(shop.deployment, ready.attempt, actor="test")
     assert shop.deployment.meta.attempts.get(ready.attempt.attempt_id).state is AttemptState.ABORTED
     shop.process(barrier, "load", ROWS)
 
@@ -171,12 +171,12 @@ def test_trust_the_table_not_the_reporter(shop: Shop) -> None:
     shop.write(ready, ROWS)
     lie = ClosingRecord(ready.attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, 4711)})
     with pytest.raises(StagedTableError, match="4711"):
-        close(shop.deployment, ready.attempt.attempt_id, record=lie, actor="test")
+        close(shop.deployment, ready.attempt, record=lie, actor="test")
     again = shop.begin(barrier, "load")
     shop.write(again, ROWS)
     lie = ClosingRecord(again.attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, None, unchanged=True)})
     with pytest.raises(StagedTableError, match="unchanged"):
-        close(shop.deployment, again.attempt.attempt_id, record=lie, actor="test")
+        close(shop.deployment, again.attempt, record=lie, actor="test")
 
 
 def changes_nothing(shop: Shop, barrier: Barrier) -> None:
@@ -184,7 +184,7 @@ def changes_nothing(shop: Shop, barrier: Barrier) -> None:
         ready = shop.begin(barrier, job)
         staged = {table: StagedTable(table, None, unchanged=True) for table in ready.spec.bases}
         record = ClosingRecord(ready.attempt.attempt_id, staged)
-        close(shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        close(shop.deployment, ready.attempt, record=record, actor="test")
 
 
 def test_an_unchanged_table_is_carried(shop: Shop) -> None:
@@ -229,7 +229,7 @@ def test_clear_before_committing_restages_what_consumed_it(shop: Shop) -> None:
     }
     voided = {a.job for n in (1, 2) for a in meta.attempts.of("shopping", n) if a.state is AttemptState.VOIDED}
     assert voided == {"load", "amount", "price"}
-    close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, MORE), actor="test")
+    close(shop.deployment, ready.attempt, record=shop.write(ready, MORE), actor="test")
     for barrier, rows in ((first, MORE), (second, ROWS)):
         for job in ("load", "amount", "price"):
             if (barrier, job) != (first, "load"):
@@ -302,7 +302,7 @@ def test_an_aborted_barrier_takes_later_ones_and_its_timestamp_may_reopen(shop: 
     aborted = abort_barrier(shop.deployment, "shopping", second.barrier_id, reason="bad input", actor="test")
     assert [b.barrier_id for b in aborted] == [second.barrier_id, third.barrier_id]
     with pytest.raises(BarrierAbortedError):
-        close(shop.deployment, running.attempt.attempt_id, record=shop.write(running, MORE), actor="test")
+        close(shop.deployment, running.attempt, record=shop.write(running, MORE), actor="test")
     again = shop.open(2)
     assert again.barrier_id == 4
     assert again.predecessor == first.barrier_id
@@ -316,7 +316,7 @@ def test_a_killed_attempt_is_given_up_and_the_next_counts(shop: Shop) -> None:
     ready = shop.begin(barrier, "load")
     give_up(shop.deployment, ready.attempt.attempt_id, reason="killed", actor="test")
     with pytest.raises(FencedAttemptError):
-        close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, MORE), actor="test")
+        close(shop.deployment, ready.attempt, record=shop.write(ready, MORE), actor="test")
     shop.process(barrier, "load", ROWS)
 
 

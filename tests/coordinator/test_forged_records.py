@@ -35,7 +35,7 @@ def leave(shop: Shop, ready: Ready, text: str) -> None:
 
 
 def end(shop: Shop, ready: Ready) -> None:
-    close(shop.deployment, ready.attempt.attempt_id, actor="test")
+    close(shop.deployment, ready.attempt, actor="test")
 
 
 def state(shop: Shop, ready: Ready) -> AttemptState:

@@ -57,7 +57,7 @@ def publish(shop: Shop, *days: int) -> None:
 def everything(shop: Shop) -> dict[str, object]:
     """All that somebody could find: rows of the MetaService, refs of tables, and files beside the tables."""
     rows = {
-        table.name: shop.deployment.meta.look(
+        table.name: shop.deployment.meta.query(
             lambda c, table=table: sorted(map(str, c.execute(select(table)).all()))  # type: ignore[misc]
         )
         for table in schema.metadata.sorted_tables

@@ -110,7 +110,7 @@ def test_a_broken_file_fails_its_job_alone_and_a_mended_one_is_taken_after_a_cle
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
         begin(shop.deployment, barrier, "load", Asking(request_key="k", generation="g0", actor="a retry"))
     ready = shop.begin(barrier, "load", generation="cleared")
-    close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, ROWS), actor="test")
+    close(shop.deployment, ready.attempt, record=shop.write(ready, ROWS), actor="test")
     bad.write_bytes(b"changed once more")
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
         shop.begin(barrier, "load", generation="cleared again")

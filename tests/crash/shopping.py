@@ -197,7 +197,7 @@ class Shop:
         except BaseException as error:
             give_up(deployment, step.attempt.attempt_id, reason=type(error).__name__, actor=job)
             raise
-        close(deployment, step.attempt.attempt_id, actor=job, by_branch=by_branch)
+        close(deployment, step.attempt, actor=job, by_branch=by_branch)
 
     # --- the driver's part ------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class Feed:
             self.deployment, opened.barrier, "sums", Asking(request_key="sums", generation="g0", actor="test")
         )
         assert isinstance(ready, Ready), ready
-        close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
+        close(self.deployment, ready.attempt, record=self.write(ready, state), actor="test")
         committed = commit_barrier(self.deployment, "shopping", opened.barrier.barrier_id, actor="test")
         assert isinstance(committed, Committed), committed
         self.states[committed.barrier.barrier_id] = dict(state)
@@ -108,7 +108,7 @@ class Feed:
             barrier = self.deployment.meta.barriers.get("shopping", barrier_id, revision.revision)
             ready = begin(self.deployment, barrier, "sums", Asking(request_key="sums", generation="g1", actor="test"))
             assert isinstance(ready, Ready), ready
-            close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
+            close(self.deployment, ready.attempt, record=self.write(ready, state), actor="test")
         self.states.update(states)
         return revision
 

@@ -293,7 +293,7 @@ def _process(stage: Stage, stream: Stream, deployment: Deployment, number: int) 
         except BaseException as error:
             give_up(deployment, step.attempt.attempt_id, reason=type(error).__name__, actor="test")
             raise
-        close(deployment, step.attempt.attempt_id, record=record, actor="test")
+        close(deployment, step.attempt, record=record, actor="test")
     stage.at(CLOSED)
     committed = commit_barrier(deployment, TOPOLOGY, number, actor="test")
     assert isinstance(committed, Committed), committed

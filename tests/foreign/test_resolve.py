@@ -89,7 +89,7 @@ def unchanged(attacked: Attacked) -> None:
 
     ready = attacked.shop.begin(attacked.barrier, "amount")
     record = ClosingRecord(ready.attempt.attempt_id, {AMOUNT: StagedTable(AMOUNT, None, unchanged=True)})
-    close(attacked.shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+    close(attacked.shop.deployment, ready.attempt, record=record, actor="test")
 
 
 def test_later_barriers_that_are_staged_stay_staged(attacked: Attacked) -> None:

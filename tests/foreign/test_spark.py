@@ -58,7 +58,7 @@ class Writer:
             self.lake.append(self.table, rows, ready.spec.branch, ready.spec.stamp)
             said = StagedTable(self.table, self.lake.refs(self.table)[ready.spec.branch])
         record = ClosingRecord(ready.attempt.attempt_id, {self.table: said})
-        return close(self.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        return close(self.deployment, ready.attempt, record=record, actor="test")
 
     def commit(self, barrier: Barrier) -> int | None:
         outcome = commit_barrier(self.deployment, self.topology, barrier.barrier_id, actor="test")

@@ -60,7 +60,7 @@ def write(shop: Shop, ready: Ready, branch: str | None = None, **properties: str
 
 
 def end(shop: Shop, ready: Ready) -> Barrier:
-    return close(shop.deployment, ready.attempt.attempt_id, actor="test", by_branch=True)
+    return close(shop.deployment, ready.attempt, actor="test", by_branch=True)
 
 
 @pytest.mark.kills("opened-is-not-closed")
@@ -110,7 +110,7 @@ def test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job(shop: Sho
 def test_what_is_no_unchanged_job_needs_a_record(shop: Shop, ready: Ready) -> None:
     write(shop, ready)
     with pytest.raises(NotClosedError, match="expected a closing record"):
-        close(shop.deployment, ready.attempt.attempt_id, actor="test")
+        close(shop.deployment, ready.attempt, actor="test")
 
 
 @pytest.mark.kills("guard-was-there")

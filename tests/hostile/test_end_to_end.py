@@ -99,7 +99,7 @@ def run_barrier(deployment: Deployment, jobs: tuple[Job, ...], day: int) -> Barr
             deployment, opened.barrier, job.name, Asking(request_key=job.name, generation="1/0", actor=job.name)
         )
         assert isinstance(ready, Ready), ready
-        close(deployment, ready.attempt.attempt_id, record=stage(deployment, ready), actor=job.name)
+        close(deployment, ready.attempt, record=stage(deployment, ready), actor=job.name)
     committed = commit_barrier(deployment, TOPOLOGY, opened.barrier.barrier_id, actor="test")
     assert isinstance(committed, Committed)
     return committed.barrier

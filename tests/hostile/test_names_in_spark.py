@@ -127,7 +127,7 @@ def test_a_barrier_over_hostile_names(
         )
         assert isinstance(ready, Ready)
         record = ConnectRun(spark_server.url, ready.spec).run(SqlJob(what) if isinstance(what, str) else what)
-        close(deployment, ready.attempt.attempt_id, record=record, actor="test")
+        close(deployment, ready.attempt, record=record, actor="test")
     committed = commit_barrier(deployment, TOPOLOGY, opened.barrier.barrier_id, actor="test")
     assert isinstance(committed, Committed)
 

@@ -32,7 +32,7 @@ def test_a_metaservice_that_is_gone_for_a_while(own_postgresql: PostgreSQL, tmp_
         record = shop.write(submitted, ROWS)
         deployment.tables.write_text(closing_uri(deployment, submitted.attempt), record.dumps(submitted.spec.nonce))
         with pytest.raises(StoreUnavailableError):
-            close(deployment, submitted.attempt.attempt_id, actor="test")
+            close(deployment, submitted.attempt, actor="test")
         own_postgresql.start()
         adopted = begin(
             deployment,
@@ -48,7 +48,7 @@ def test_a_metaservice_that_is_gone_for_a_while(own_postgresql: PostgreSQL, tmp_
         record = shop.write(connected, ROWS)
         own_postgresql.kill()
         with pytest.raises(StoreUnavailableError):
-            close(deployment, connected.attempt.attempt_id, record=record, actor="test")
+            close(deployment, connected.attempt, record=record, actor="test")
         with pytest.raises(StoreUnavailableError):
             give_up(deployment, connected.attempt.attempt_id, reason="failed", actor="test")
         own_postgresql.start()

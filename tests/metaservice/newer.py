@@ -47,7 +47,7 @@ class Newer:
         _replace(
             metaservice / "versions.py", f"VERSIONS = {_tuple(VERSIONS)}", f"VERSIONS = {_tuple((*VERSIONS, NEXT))}"
         )
-        _replace(metaservice / "database.py", "_LOCK_TIMEOUT = 30", f"_LOCK_TIMEOUT = {lock_timeout}")
+        _replace(metaservice.parent / "systems" / "sql.py", "LOCK_TIMEOUT = 30", f"LOCK_TIMEOUT = {lock_timeout}")
         (metaservice / "migrations" / "versions" / f"v{NEXT}_newer.py").write_text(_MIGRATION)
         return cls(folder)
 

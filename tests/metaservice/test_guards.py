@@ -5,7 +5,7 @@ Each would do alone in most races, so each is tried here without the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -37,9 +37,12 @@ def statements() -> Iterator[list[str]]:
     """What is executed meanwhile, as PostgreSQL would be asked: SQLite has no row locks to ask for."""
     said: list[str] = []
 
-    def listen(connection: Connection, element: object, *_: object) -> None:
+    def listen(connection: Connection, element: object, rows: Sequence[Mapping[str, object]], *_: object) -> None:
         compiled = getattr(element, "compile", None)
-        said.append(str(compiled(dialect=postgresql.dialect())) if compiled is not None else str(element))
+        columns = list(rows[0]) if rows else None
+        text = str(element) if compiled is None else str(compiled(dialect=postgresql.dialect(), column_keys=columns))
+        if not text.startswith("BEGIN"):
+            said.append(text)
 
     event.listen(Engine, "before_execute", listen)
     try:

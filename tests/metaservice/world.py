@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.metaservice.attempts import Begun, Request
 from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.rows import STANDING
@@ -112,6 +112,11 @@ class World:
     ) -> Attempt:
         return self.meta.attempts.request(
             Request(self.name, barrier_id, job, request_key=key, generation=generation, actor="test", line=line)
+        )
+
+    def begin(self, barrier_id: int, job: str, key: str = "try 1") -> Begun:
+        return self.meta.attempts.begin(
+            Request(self.name, barrier_id, job, request_key=key, generation="g1", actor="test")
         )
 
     def lead(self, barrier_id: int, job: str, key: str = "leader", after_end: bool = False) -> Attempt | None:

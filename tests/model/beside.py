@@ -95,7 +95,7 @@ class Neighbour:
             step = begin(self.deployment, barrier, _JOB.name, Asking(request_key=key, generation="g0", actor="beside"))
             if isinstance(step, Ready):
                 work.drive(self.world, step, lies=False)
-                close(self.deployment, step.attempt.attempt_id, actor="beside")
+                close(self.deployment, step.attempt, actor="beside")
 
     def _commit(self) -> None:
         self._process()

@@ -248,7 +248,7 @@ def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
         drive(world, step, lies=task.lies)
     if task.orphan:
         return None
-    return close(world.deployment, step.attempt.attempt_id, actor=task.name)
+    return close(world.deployment, step.attempt, actor=task.name)
 
 
 # --- the driver -----------------------------------------------------------------------------------

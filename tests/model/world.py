@@ -25,7 +25,7 @@ from sqlalchemy import Connection, event
 from airflow_barrier import sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice import rows
-from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.database import Database, working
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.transaction import Group
 from airflow_barrier.protocol.tags import TagPolicy
@@ -64,8 +64,8 @@ class _NoThread:
 
 
 class _Database(Database):
-    """Tells before each transaction that it comes. All are on one connection, and nobody upgrades the schema or
-    retries, which waits by the clock.
+    """Tells before each transaction that it comes. All are on one connection but looks, which have one of their own.
+    Nobody upgrades the schema or retries, which waits by the clock.
     """
 
     step: Callable[[str], None]
@@ -73,11 +73,24 @@ class _Database(Database):
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[Connection]:
+        if write:
+            self._end_look()
         self.step("write" if write else "read")
+        if self._look is not None:  # it sees one state, whatever others do until its end
+            with self._engine.connect() as connection, connection.begin(), self._working(connection, "BEGIN"):
+                yield connection
+            return
         if self._kept is None:
             self._kept = self._engine.connect()
-        with self._kept.begin(), stepping.inside():
+        begin = "BEGIN IMMEDIATE" if write else "BEGIN"
+        with self._kept.begin(), stepping.inside(), self._working(self._kept, begin):
             yield self._kept
+
+    @contextmanager
+    def _working(self, connection: Connection, begin: str) -> Iterator[None]:
+        connection.exec_driver_sql(begin)
+        with working(connection):
+            yield
 
     def _retried(self, call: Callable[[], Any]) -> Any:
         return call()

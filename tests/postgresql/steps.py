@@ -169,6 +169,11 @@ def _close(world: World, attempt_id: int) -> object:
     return world.meta.attempts.close(attempt_id, said, "test")
 
 
+def _finish(world: World, attempt_id: int) -> object:
+    attempt = world.meta.attempts.get(attempt_id)
+    return world.meta.attempts.finish(attempt, staged(attempt, unchanged=True), "test")
+
+
 def _settled(world: World) -> Settled:
     ours = world.snapshots(1)[AMOUNT]
     return Settled(AMOUNT, Decision.ADOPT_THEIRS, theirs=4711, ours=ours, reason="theirs is right", actor="test")
@@ -282,6 +287,8 @@ STEPS = {
         lambda world: (_opened(world), world.request(1, "amount").attempt_id)[1],
         lambda world, attempt_id: world.meta.attempts.start(attempt_id),
     ),
+    "a first attempt that starts": Step("attempts.begin", _opened, lambda world, _: world.begin(1, "load")),
+    "a first attempt that waits": Step("attempts.begin", _opened, lambda world, _: world.begin(1, "amount")),
     "a rebase": Step(
         "attempts.rebase", _running, lambda world, attempt_id: world.meta.attempts.rebase(attempt_id, {SHOPPING: 4711})
     ),
@@ -289,6 +296,7 @@ STEPS = {
     "a report": Step(
         "attempts.report", _closed, lambda world, attempt_id: world.meta.attempts.report(attempt_id, "test")
     ),
+    "a close with its report": Step("attempts.finish", _running, _finish),
     "an attempt given up": Step(
         "attempts.abort", _running, lambda world, attempt_id: world.meta.attempts.abort(attempt_id, "killed", "test")
     ),

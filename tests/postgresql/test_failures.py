@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, make_url, text
 from sqlalchemy import text as sql_text
 
-from airflow_barrier.metaservice import database as database_module
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import CatalogUnavailableError, StoreUnavailableError
-from airflow_barrier.tables import _sql_swap
+from airflow_barrier.systems import sql
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.metaservice.auditing import check_audit
 from tests.metaservice.world import World
@@ -91,7 +90,9 @@ def test_a_serialisation_failure(
     postgresql: PostgreSQL, url: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40001 comes from an isolation that we do not ask for, unless somebody changes that."""
-    monkeypatch.setattr(database, "_options", lambda write: {"isolation_level": "SERIALIZABLE"})
+    begin = text("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT NULL, NULL")
+    monkeypatch.setattr(database, "_beginning", lambda write, of_this_version: [begin])
+    monkeypatch.setattr("airflow_barrier.metaservice.database.require_version", lambda found, where: None)
     before = database.read(lambda c: c.execute(READ).scalar_one())
     tries: list[None] = []
     disturb = once(lambda: postgresql.run(CHANGE.text, database=url))
@@ -180,7 +181,7 @@ def test_an_administrator_ends_the_connection(postgresql: PostgreSQL, database: 
 def test_a_lock_that_is_held_for_too_long_is_named(
     postgresql: PostgreSQL, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(sql, "LOCK_TIMEOUT", 0.1)
     world = World(MetaService(url))
     with postgresql.admin(url) as other:
         other.execute("BEGIN")
@@ -230,7 +231,7 @@ def test_a_catalog_that_was_demoted_is_left_for_the_new_one(
 def test_a_lock_on_a_table_that_is_held_for_too_long_is_retryable(
     postgresql: PostgreSQL, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sql_swap, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(sql, "LOCK_TIMEOUT", 0.1)
     with catalog(url, tmp_path) as tables, postgresql.admin(url) as other:
         other.execute("BEGIN")
         other.execute("SELECT FROM iceberg_tables FOR UPDATE")

@@ -194,7 +194,7 @@ def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
     first, second = opened(deployment, 1), opened(deployment, 2)
     for job in JOBS:
         ready = begun(deployment, first, job)
-        close(deployment, ready.attempt.attempt_id, record=staged(deployment, ready), actor="test")
+        close(deployment, ready.attempt, record=staged(deployment, ready), actor="test")
     ahead = begun(deployment, second, JOBS[0])
     shares = [JOBS[0].outlets[writer::WRITERS] for writer in range(WRITERS)]
     counted = Counted()
@@ -216,7 +216,7 @@ def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
         assert head is not None
         assert [s["snapshot-id"] for s in lineage(documents[table], head)][: len(ids)] == ids[::-1], "nor a writer's"
     heads = {table: StagedTable(table, ref_of(documents[table], ahead.spec.branch)) for table in ahead.spec.bases}
-    close(deployment, ahead.attempt.attempt_id, record=ClosingRecord(ahead.attempt.attempt_id, heads), actor="test")
+    close(deployment, ahead.attempt, record=ClosingRecord(ahead.attempt.attempt_id, heads), actor="test")
     commits, calls = sum(map(len, written.values())), counted.calls
     restaged = calls["Committer._draft"] - COUNT
     assert restaged >= WRITERS, "they met"

@@ -76,13 +76,13 @@ def ask(barrier_id: int, job: str, generation: str = "g0") -> Operation:
 
 def end(shop: Shop) -> Callable[[], Any]:
     """The task's end after the Spark work: it finds the closing record that the driver left."""
-    attempt_id = _attempt_of_load(shop)
-    return lambda: close(shop.deployment, attempt_id, actor="ender")
+    attempt = _attempt_of_load(shop)
+    return lambda: close(shop.deployment, attempt, actor="ender")
 
 
 def kill(shop: Shop) -> Callable[[], Any]:
-    attempt_id = _attempt_of_load(shop)
-    return lambda: give_up(shop.deployment, attempt_id, reason="killed", actor="killer")
+    attempt = _attempt_of_load(shop)
+    return lambda: give_up(shop.deployment, attempt.attempt_id, reason="killed", actor="killer")
 
 
 def start(day: int, run_key: str) -> Operation:
@@ -104,10 +104,10 @@ def compact(shop: Shop) -> Callable[[], Any]:
     return work
 
 
-def _attempt_of_load(shop: Shop) -> int:
+def _attempt_of_load(shop: Shop) -> Attempt:
     attempt = shop.deployment.meta.attempts.current("shopping", 2, "load")
     assert attempt is not None
-    return attempt.attempt_id
+    return attempt
 
 
 # --- what was before ----------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def settle(shop: Shop) -> None:
         for job in JOBS:
             step = begin(shop.deployment, barrier, job, Asking(request_key="after", generation="g0", actor="after"))
             if isinstance(step, Ready):
-                close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, ROWS[day]), actor="after")
+                close(shop.deployment, step.attempt, record=shop.write(step, ROWS[day]), actor="after")
     for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):
         shop.commit(barrier)
     done = [b for b in (1, 2, 3) if shop.deployment.meta.barriers.at("shopping", MONDAY + timedelta(days=b))]

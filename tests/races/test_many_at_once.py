@@ -53,7 +53,7 @@ def work(deployment: Deployment, barrier: Barrier, job: str, generation: str) ->
     if not isinstance(step, Ready):
         return step
     record = write(Shop(deployment), step, ROWS)
-    return close(deployment, step.attempt.attempt_id, record=record, actor=f"racer {generation}")
+    return close(deployment, step.attempt, record=record, actor=f"racer {generation}")
 
 
 def names(outcomes: list[Any]) -> Counter[str]:

@@ -64,7 +64,7 @@ def replay(shop: Shop) -> None:
         step = begin(shop.deployment, barrier, "amount", Asking(request_key="again", generation="g0", actor="again"))
         if isinstance(step, Ready):
             rows = CORRECTED[(barrier.timestamp - MONDAY).days]
-            close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, rows), actor="again")
+            close(shop.deployment, step.attempt, record=shop.write(step, rows), actor="again")
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def settle(shop: Shop, totals: dict[int | None, int]) -> None:
             step = begin(shop.deployment, barrier, job, Asking(request_key="after", generation="g0", actor="after"))
             if isinstance(step, Ready):
                 rows = DAYS[(barrier.timestamp - MONDAY).days]
-                close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, rows), actor="after")
+                close(shop.deployment, step.attempt, record=shop.write(step, rows), actor="after")
     if meta.revisions.under_way("shopping") is not None:
         meta.revisions.extend("shopping", 1, "after")
         replay(shop)

@@ -60,7 +60,7 @@ class LandedShop:
     def process(self, barrier: Barrier, *jobs: str) -> Barrier:
         for job in jobs or ("load", "amount", "price"):
             ready, record = self.stage(barrier, job)
-            barrier = close(self.shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+            barrier = close(self.shop.deployment, ready.attempt, record=record, actor="test")
         return barrier
 
     def committed(self, *days: int) -> None:

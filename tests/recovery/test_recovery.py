@@ -17,7 +17,7 @@ import pytest
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_entry, write_head
+from airflow_barrier.coordinator.journal import check_lead, entry_of, entry_uri, read_head, write_entry, write_head
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import close
@@ -72,7 +72,7 @@ def served(deployment: Deployment) -> int | None:
 # --- an old backup --------------------------------------------------------------------------------
 
 
-@pytest.mark.kills("lead-before-opening", "old-backup", "journal-before-publish")
+@pytest.mark.kills("lead-before-deciding", "old-backup", "journal-before-publish")
 def test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up(old: LandedShop, backups: Backups) -> None:
     landed = old
     put_back(landed, backups)
@@ -118,7 +118,7 @@ def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backup
     assert deployment.meta.barriers.get("shopping", 2).state is BarrierState.COMMIT
     assert deployment.meta.barriers.get("shopping", 3).state is BarrierState.ABORTED
     with pytest.raises(BarrierAbortedError, match="recovered"):
-        close(deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+        close(deployment, zombie.attempt, record=record, actor="zombie")
     landed.committed(4)
     landed.check_oracle(4)
 
@@ -131,7 +131,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     zombie, record = landed.stage(seventh, "load")
     put_back(landed, backups)
     with pytest.raises(BarrierError):
-        close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+        close(landed.shop.deployment, zombie.attempt, record=record, actor="zombie")
     incarnation = landed.shop.deployment.meta.topologies.incarnation("shopping")
     recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     again = landed.open(7)
@@ -139,7 +139,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     assert ready.attempt.attempt_id > zombie.attempt.attempt_id + 500 > fourth[-1].attempt_id
     assert ready.attempt.incarnation != incarnation == zombie.attempt.incarnation
     with pytest.raises(UnknownBarrierError):
-        close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+        close(landed.shop.deployment, zombie.attempt, record=record, actor="zombie")
     landed.process(again)
     landed.shop.commit(again)
     landed.check_oracle(7)
@@ -223,9 +223,7 @@ def test_carried_tables_and_joining_ones_are_rebuilt(landed: LandedShop, backups
     landed.process(second, "load", "price")
     ready = shop.begin(second, "amount")
     unchanged = {table: StagedTable(table, None, unchanged=True) for table in ready.spec.bases}
-    close(
-        shop.deployment, ready.attempt.attempt_id, record=ClosingRecord(ready.attempt.attempt_id, unchanged), actor="t"
-    )
+    close(shop.deployment, ready.attempt, record=ClosingRecord(ready.attempt.attempt_id, unchanged), actor="t")
     shop.commit(second)
     rows = [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.barriers.progress("shopping", 2)]
     lose(landed, backups)
@@ -253,7 +251,7 @@ def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop,
     landed.process(second := landed.open(2))
     meta = landed.shop.deployment.meta
     meta.publishing.begin("shopping", 2, landed.shop.deployment.tables.mains(list(TABLES)), "test")
-    write_entry(landed.shop.deployment, meta.barriers.get("shopping", 2))
+    write_entry(landed.shop.deployment, *entry_of(landed.shop.deployment, meta.barriers.get("shopping", 2)))
     lose(landed, backups)
     recovered = recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [1, second.barrier_id]
@@ -265,7 +263,7 @@ def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop,
 # --- what else may happen to it -------------------------------------------------------------------
 
 
-@pytest.mark.kills("lead-before-opening", "another-metaservice-leads")
+@pytest.mark.kills("another-metaservice-leads")
 def test_two_deployments_on_one_warehouse_are_told_apart(landed: LandedShop, backups: Backups) -> None:
     """Two connections that differ in the MetaService only: of one topology's tables one can be the leader."""
     landed.committed(1, 2)

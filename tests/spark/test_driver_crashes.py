@@ -173,7 +173,7 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     staged = [world.deployment.tables.staged(table, half.attempt.stamp, None) for table in TABLES]
     assert [snapshot is None for snapshot in staged] == [False, True]
     with pytest.raises(NotClosedError, match="died before its last write"):
-        close(world.deployment, half.attempt.attempt_id, actor="test")
+        close(world.deployment, half.attempt, actor="test")
     # its worker dies as well, so the retry finds an attempt that runs; all is written, and nobody said so
     silent = world.ready(first)
     dies(silent, "after its last write")
@@ -198,7 +198,7 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     assert world.visible() == [[1], [1]]
     again = world.ready(second)
     record = ConnectRun(spark_server.url, again.spec).run(write_both)
-    close(world.deployment, again.attempt.attempt_id, record=record, actor="test")
+    close(world.deployment, again.attempt, record=record, actor="test")
     world.commit(second)
     assert world.visible() == [[1, 10], [1, 10]]
     assert world.states(second) == ["ABORTED", "PROCESSED"]
@@ -212,7 +212,7 @@ def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: Spa
     def process(barrier: Barrier) -> None:
         ready = world.ready(barrier)
         record = ConnectRun(spark_server.url, ready.spec).run(write_both)
-        close(world.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        close(world.deployment, ready.attempt, record=record, actor="test")
         world.commit(barrier)
 
     first = world.open(1)
@@ -260,7 +260,7 @@ def test_a_connect_server_that_dies_between_two_writes(
         server.start()
         again = world.ready(barrier)
         record = ConnectRun(server.url, again.spec).run(write_both)
-    close(world.deployment, again.attempt.attempt_id, record=record, actor="test")
+    close(world.deployment, again.attempt, record=record, actor="test")
     world.commit(barrier)
     assert world.states(barrier) == ["FENCED", "PROCESSED"]
     assert world.visible() == [[1], [1]]

@@ -41,7 +41,7 @@ def test_a_file_that_is_refused_is_mended_read_and_published(
             run_epoch(session, first.spec, load)
         file.write_text("amount;price\n1;2,50\n2;1234,50\n")
         second = shop.begin(barrier, "load", "g1")
-        close(shop.deployment, second.attempt.attempt_id, record=run_epoch(session, second.spec, load), actor="test")
+        close(shop.deployment, second.attempt, record=run_epoch(session, second.spec, load), actor="test")
     finally:
         stop_session(session)
     for job in ("amount", "price"):

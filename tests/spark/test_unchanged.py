@@ -70,7 +70,7 @@ def process(shop: Shop, server: SparkServer, barrier: Barrier, generation: str) 
     ready = asked(shop, barrier, generation)
     with driver(server, ready) as session:
         session.sql(MOST)
-    close(shop.deployment, ready.attempt.attempt_id, actor="test", by_branch=True)
+    close(shop.deployment, ready.attempt, actor="test", by_branch=True)
 
 
 def rows(shop: Shop, table: str) -> list[int]:
@@ -88,7 +88,7 @@ def test_a_driver_that_outlives_its_attempt_changes_nothing(shop: Shop, spark_se
         process(shop, spark_server, barrier, "cleared")
         zombie.sql(MOST)
         with pytest.raises(FencedAttemptError):
-            close(shop.deployment, first.attempt.attempt_id, actor="test", by_branch=True)
+            close(shop.deployment, first.attempt, actor="test", by_branch=True)
         shop.process(barrier, "price", ONE)
         shop.commit(barrier)
         assert rows(shop, AMOUNT) == [1, 1, 1, 1, 7]
@@ -145,7 +145,7 @@ def test_a_write_to_main_is_refused_and_what_came_past_the_guard_is_led_back(
         session.conf.unset("spark.airflow_barrier.reads")  # as if the guard were not there
         session.sql(MOST)
     with pytest.raises(ForeignWriteError, match=f"past its branch {ready.spec.branch}") as told:
-        close(shop.deployment, ready.attempt.attempt_id, actor="test", by_branch=True)
+        close(shop.deployment, ready.attempt, actor="test", by_branch=True)
     with pytest.raises(ForeignWriteError, match=r"set main back: CALL <catalog>\.system\.rollback_to_snapshot"):
         asked(shop, barrier, "g1")
     (command,) = re.findall(r"CALL <catalog>\S+ \d+\)", str(told.value))

@@ -83,7 +83,7 @@ def clear(story: Story) -> Iterator[None]:
         rows = pa.Table.from_pylist([{"id": -1, "amount": -1}], table.schema().as_arrow())
         table.append(rows, branch=slow.spec.branch, snapshot_properties=shop.summary(slow.spec))
         with pytest.raises((FencedAttemptError, VoidedAttemptError, BarrierAbortedError)):
-            close(deployment, attempt.attempt_id, actor="amount", by_branch=unchanged)
+            close(deployment, attempt, actor="amount", by_branch=unchanged)
     yield
     story.finish()
 

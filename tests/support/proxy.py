@@ -8,11 +8,13 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import make_url
 
+from airflow_barrier.coordinator.settings import Settings
 from tests.support.waiting import patience
 
 #: Requests for encryption, which come before the first real message.
@@ -50,10 +52,14 @@ class Hold:
 
 @dataclass
 class Seen:
-    """What went through since :meth:`Proxy.watching` began: the text of each statement, and whether the cut came."""
+    """What went through since :meth:`Proxy.watching` began: the text of each statement, and whether the cut came.
+
+    ``trips``: how often the server said that it waits for the client, which had waited for it.
+    """
 
     cut: Cut | Hold | None
     statements: list[str] = field(default_factory=list)
+    trips: int = 0
     happened: bool = False
 
     def is_due(self, statement: str) -> bool:
@@ -86,13 +92,15 @@ class Seen:
 
 class Proxy:
     """Listens on a port of its own for any number of connections. ``target`` may change: new ones go there.
+    ``distance``: seconds by which each answer comes later, as from a server far away.
 
     >>> with Proxy(5432) as proxy, proxy.watching(Cut(3, answered=False)) as seen:  # doctest: +SKIP
     ...     work_through(proxy.port)
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, distance: float = 0.0) -> None:
         self.target = target
+        self.distance = distance
         self._lock = threading.Lock()
         self._seen = Seen(None)
         self._sockets: set[socket.socket] = set()
@@ -186,6 +194,9 @@ class Proxy:
         """From server to client; nothing any more once the cut came, which waits for the server to be done."""
         with self._closing(connection):
             for kind, message in connection.messages(connection.server):
+                if kind in _WAITS:
+                    self._seen.trips += 1
+                    time.sleep(self.distance)
                 if connection.held is not None and kind in _WAITS:
                     hold, connection.held = connection.held, None
                     _hold(hold)
@@ -218,6 +229,15 @@ class Proxy:
                     self._sockets -= set(both)
                 for each in both:
                     each.close()
+
+
+def settings_through(proxy: Proxy, settings: Settings) -> Settings:
+    """The settings of a deployment on PostgreSQL, by way of the proxy."""
+    return replace(
+        settings,
+        metaservice_url=through(proxy, settings.metaservice_url),
+        catalog_uri=through(proxy, settings.catalog_uri),
+    )
 
 
 def through(proxy: Proxy, url: str) -> str:

@@ -85,7 +85,7 @@ class Shop:
         return self.close(ready, self.write(ready, rows))
 
     def close(self, ready: Ready, record: ClosingRecord) -> Barrier:
-        return close(self.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        return close(self.deployment, ready.attempt, record=record, actor="test")
 
     def process_all(self, barrier: Barrier, rows: list[dict[str, int]]) -> Barrier:
         for job in ("load", "amount", "price"):

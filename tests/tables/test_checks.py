@@ -21,7 +21,7 @@ from airflow_barrier.protocol.errors import (
     StagedTableError,
 )
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _sql_swap
+from airflow_barrier.systems import sql
 from airflow_barrier.tables._metadata import EMPTY_ROOT
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.replacing import replace_files
@@ -364,7 +364,7 @@ def test_files_stay_when_nobody_knows_whether_the_pointers_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's COMMIT fails while somebody reads; from elsewhere a failed COMMIT may have come through all the same."""
-    monkeypatch.setitem(_sql_swap._SQLITE_OPTIONS["connect_args"], "timeout", 0)
+    monkeypatch.setattr(sql, "LOCK_TIMEOUT", 0)
     with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
         written = Written(tables)
         base = written.append()

@@ -48,4 +48,4 @@ def staged(counting: Counting, ready: Ready, table: str, worth: int) -> None:
     assert head is not None
     number = ready.attempt.attempt_id
     record = ClosingRecord(number, {table: StagedTable(table, head.snapshot_id)})
-    close(counting.deployment, number, record=record, actor="test")
+    close(counting.deployment, ready.attempt, record=record, actor="test")

@@ -279,9 +279,9 @@ def a_barrier_is_aborted_by_the_keyboard_alone(page: Page, ui: Path, counting: C
 def a_blocked_barrier_is_led_out(page: Page, ui: Path, counting: Counting) -> None:
     deployment, barrier = counting.deployment, opened(counting, "paged", 5)
     for job, table in (("load", "paged.events"), ("sum", "paged.totals")):
-        number = begun(counting, barrier, job).attempt.attempt_id
-        record = ClosingRecord(number, {table: StagedTable(table, None, unchanged=True)})
-        close(deployment, number, record=record, actor="test")
+        attempt = begun(counting, barrier, job).attempt
+        record = ClosingRecord(attempt.attempt_id, {table: StagedTable(table, None, unchanged=True)})
+        close(deployment, attempt, record=record, actor="test")
     mains = deployment.tables.mains(["paged.events", "paged.totals"])
     deployment.meta.publishing.begin("paged", barrier.barrier_id, mains, "test")
     counting.write("totals", 7)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry, write_revision
+from airflow_barrier.coordinator.journal import check_lead, current_mains, entry_of, write_entry, write_revision
 from airflow_barrier.coordinator.publishing import LOOKS, looks_ran_out, publish
 from airflow_barrier.coordinator.revisions.checks import check_sinks
 from airflow_barrier.coordinator.staging import delete_files
@@ -85,17 +85,6 @@ def publish_revision(deployment: Deployment, topology: str, number: int, *, acto
     revision = meta.revisions.get(topology, number)
     _tidy(deployment, revision)
     return Swapped(revision, tuple(_barriers(deployment, revision)), now)
-
-
-def finish_decided(deployment: Deployment, topology: str, *, actor: str) -> Swapped | None:
-    """Publish the revision that is decided, if there is one: nothing else is published before it is through."""
-    revision = deployment.meta.revisions.under_way(topology)
-    if revision is None or revision.state is not RevisionState.COMMITTING:
-        return None
-    log.info("%s is COMMITTING: rolled forward first", revision)
-    swapped = publish_revision(deployment, topology, revision.revision, actor=actor)
-    assert isinstance(swapped, Swapped)  # from COMMITTING on there is no other outcome
-    return swapped
 
 
 def cancel_revision(deployment: Deployment, topology: str, number: int, *, reason: str, actor: str) -> Revision:
@@ -256,7 +245,7 @@ def _tidy(deployment: Deployment, revision: Revision) -> None:
     topology = revision.topology
     barriers = _barriers(deployment, revision)
     for barrier in barriers:
-        write_entry(deployment, barrier)
+        write_entry(deployment, *entry_of(deployment, barrier))
     delete_files(deployment, topology, [barrier.barrier_id for barrier in barriers])
     if revision.head is not None and revision.last is not None:
         # nobody commits what was replaced at open barriers, and tidies up after that
