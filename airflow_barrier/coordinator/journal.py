@@ -42,7 +42,7 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
 @contextmanager
 def led_look(deployment: Deployment, topology: str) -> Iterator[None]:
-    """In the block reads see one state of the MetaService, which :func:`check_lead` has found to lead ``topology``."""
+    """Check as :func:`check_lead` does, and let the reads of the block see that state of the MetaService."""
     head = read_head(deployment, topology)
     if head is None:
         _lead(deployment, topology)

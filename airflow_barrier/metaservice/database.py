@@ -117,7 +117,7 @@ class Database:
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """In the block all reads of this thread share a transaction, and so see one state.
+        """Let all reads of this thread share a transaction until the end of the block, and so see one state.
 
         It ends before each write, and the next read begins another one. Within another look it is a part of that one.
         """
@@ -319,7 +319,7 @@ _LOOK: ContextVar[_Look | None] = ContextVar("look", default=None)
 
 @contextmanager
 def working(connection: Connection) -> Iterator[None]:
-    """The work of a transaction that has begun: what it keeps, and what it inserts at its end."""
+    """Surround the work of a transaction: it begins with nothing kept, and ends with what is to be inserted last."""
     forget_kept(connection)  # safety: kept-in-one-transaction
     connection.info[_LAST] = {}
     yield
@@ -328,7 +328,7 @@ def working(connection: Connection) -> Iterator[None]:
 
 
 def kept_by(connection: Connection, table: str) -> dict[Any, Any]:
-    """What a transaction keeps of what it has read of a table. It forgets it when it writes to the table."""
+    """Return the rows of a table that a transaction keeps, by their queries. It forgets them when it writes to it."""
     return cast(dict[Any, Any], connection.info.setdefault(_KEPT, {}).setdefault(table, {}))
 
 

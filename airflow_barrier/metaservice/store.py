@@ -106,7 +106,8 @@ class MetaService:
         return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
 
     def look(self) -> AbstractContextManager[None]:
-        """In the block all reads of this thread see one state, in one transaction, which ends before each write.
+        """Let all reads of this thread see one state until the end of the block, in one transaction, which ends before
+        each write.
 
         What the block learns is of one moment. So it asks nothing but the MetaService: who compares with tables or
         files looks at those first.

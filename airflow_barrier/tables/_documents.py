@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class _Here:
-    """What one process has to do with the storage."""
+    """Here, in this process: its ways to the storage, and what it keeps of it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()

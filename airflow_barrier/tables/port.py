@@ -101,7 +101,7 @@ class Traces:
 
 
 class Look(Protocol):
-    """What tables say to whoever looks at them."""
+    """A look at tables: it says what they hold."""
 
     def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
         """The checked head of the attempt branch: the staged snapshot, or None if nothing was added to the base.
