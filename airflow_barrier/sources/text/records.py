@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.ddl import Column, literal, quoted
 from airflow_barrier.sources.text.csv_dialect import CsvDialect
-from airflow_barrier.sources.text.json_objects import json_pairs, json_text, odd_text
+from airflow_barrier.sources.text.json_objects import json_texts, odd_text
 from airflow_barrier.sources.text.values import Values, wrong_as
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class TextRecords:
         return self._json_records(filled) if self._form == "json" else self._csv_records(filled)
 
     def _json_records(self, lines: DataFrame) -> DataFrame:
-        found = json_pairs(lines, ["place"], self._columns, "one object a line")
-        return found.selectExpr("place", f"{self._whole('wrong', 'pairs')} AS pairs").selectExpr(
-            "place", *(f"{json_text(column)} AS c{number}" for number, column in enumerate(self._columns))
+        found = json_texts(lines, ["place"], self._columns, "one object a line")
+        return found.selectExpr("place", f"{self._whole('wrong', 'texts')} AS texts").selectExpr(
+            "place", *(f"get(texts, {number}) AS c{number}" for number in range(len(self._columns)))
         )
 
     def _csv_records(self, lines: DataFrame) -> DataFrame:

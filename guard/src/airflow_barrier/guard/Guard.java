@@ -4,9 +4,12 @@ import java.util.function.BiConsumer;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import scala.Function1;
+import scala.Tuple3;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -29,6 +32,8 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
             }
         }));
         extensions.injectCheckRule(function(session -> function(plan -> look(plan, Declared::check))));
+        extensions.injectFunction(new Tuple3<>(new FunctionIdentifier(JsonTexts.NAME),
+                new ExpressionInfo(JsonTexts.class.getName(), JsonTexts.NAME), function(JsonTexts::of)));
         return BoxedUnit.UNIT;
     }
 
