@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.ddl import Column, literal
+from airflow_barrier.sources.text.scanner import JSON_SCANNER, can_scan
 from airflow_barrier.sources.text.values import (
     JSON_OPTIONS,
     NUMBER_MARK,
@@ -26,10 +27,6 @@ _ESCAPES = (
     r"(?<!\\)(?:\\\\)*+\\u(?:[fF]{4}|[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|"
     r"(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F])"
 )
-
-
-#: The function that the guard's jar gives SQL; see guard/src/airflow_barrier/guard/JsonTexts.java.
-SCANNER = "airflow_barrier_json_texts"
 
 
 def json_texts(lines: DataFrame, carried: Sequence[str], columns: tuple[Column, ...], expected: str) -> DataFrame:
@@ -69,16 +66,11 @@ def json_texts(lines: DataFrame, carried: Sequence[str], columns: tuple[Column, 
     return parsed.selectExpr(*carried, f"coalesce(scanned, array({texts})) AS texts", f"{wrong} AS wrong")
 
 
-def can_scan(spark: SparkSession) -> bool:
-    """Return whether Spark has the guard's jar, by which it reads flat JSON in a third of the time."""
-    return spark.catalog.functionExists(SCANNER)
-
-
 def _scanned(spark: SparkSession, columns: tuple[Column, ...]) -> str:
     """SQL of the texts of ``line``, or NULL where it has to be parsed."""
     if any(column.type.parts for column in columns) or not can_scan(spark):
         return "CAST(NULL AS ARRAY<STRING>)"
-    return f"{SCANNER}(line, {', '.join(literal(column.name) for column in columns)})"
+    return f"{JSON_SCANNER}(line, {', '.join(literal(column.name) for column in columns)})"
 
 
 def odd_text(more: Mapping[str, str]) -> str:

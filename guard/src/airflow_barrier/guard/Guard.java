@@ -4,12 +4,9 @@ import java.util.function.BiConsumer;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
-import org.apache.spark.sql.catalyst.FunctionIdentifier;
-import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import scala.Function1;
-import scala.Tuple3;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -32,8 +29,8 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
             }
         }));
         extensions.injectCheckRule(function(session -> function(plan -> look(plan, Declared::check))));
-        extensions.injectFunction(new Tuple3<>(new FunctionIdentifier(JsonTexts.NAME),
-                new ExpressionInfo(JsonTexts.class.getName(), JsonTexts.NAME), function(JsonTexts::of)));
+        Texts.inject(extensions, JsonTexts.NAME, JsonTexts::new);
+        Texts.inject(extensions, CsvTexts.NAME, CsvTexts::new);
         return BoxedUnit.UNIT;
     }
 
@@ -48,7 +45,7 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
         return BoxedUnit.UNIT;
     }
 
-    private static <A, B> Function1<A, B> function(Function<A, B> body) {
+    static <A, B> Function1<A, B> function(Function<A, B> body) {
         return new AbstractFunction1<A, B>() {
             @Override
             public B apply(A argument) {

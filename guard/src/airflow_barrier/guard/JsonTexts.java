@@ -3,87 +3,41 @@ package airflow_barrier.guard;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.V2ExpressionUtils;
-import org.apache.spark.sql.catalyst.util.ArrayData;
-import org.apache.spark.sql.catalyst.util.GenericArrayData;
-import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * SQL's `airflow_barrier_json_texts(line, names...)`: the texts of a flat JSON object's values in the order of the names,
- * or NULL unless every byte of the line has been understood. So NULL says nothing about the line: whoever asks has to
- * read it in another way (airflow_barrier/sources/text/json_objects.py), which also words what is wrong with it.
+ * SQL's `airflow_barrier_json_texts(line, names...)`: the texts of a flat JSON object's values in the order of the names. It
+ * has known names, each once, numbers as JSON has them, no escapes, and nothing behind.
  */
-public final class JsonTexts implements ScalarFunction<ArrayData> {
+final class JsonTexts implements Texts.Way {
     static final String NAME = "airflow_barrier_json_texts";
     private static final long serialVersionUID = 1;
     private static final int END = -1;
-    /** Spark's parser refuses texts of many megabytes. */
-    private static final int LONGEST = 1 << 20;
     private static final byte[] TRUE = "true".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] FALSE = "false".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] NULL = "null".getBytes(StandardCharsets.US_ASCII);
 
     private final byte[][] names;
 
-    private JsonTexts(byte[][] names) {
-        this.names = names;
-    }
-
-    static Expression of(Seq<Expression> arguments) {
-        byte[][] names = new byte[arguments.length() - 1][];
-        for (int i = 0; i < names.length; i++) {
-            names[i] = ((Literal) arguments.apply(i + 1)).value().toString().getBytes(StandardCharsets.UTF_8);
-        }
-        return V2ExpressionUtils.resolveScalarFunction(new JsonTexts(names),
-                CollectionConverters.asScala(List.of(arguments.head())).toSeq());
-    }
-
-    /** Called by Spark, by its name. */
-    public ArrayData invoke(UTF8String line) {
-        if (line == null || line.numBytes() > LONGEST) {
-            return null;
-        }
-        Object[] texts = new Scan(line.getBytes()).texts(names);
-        return texts == null ? null : new GenericArrayData(texts);
+    JsonTexts(List<String> constants) {
+        names = constants.stream().map(each -> each.getBytes(StandardCharsets.UTF_8)).toArray(byte[][]::new);
     }
 
     @Override
-    public DataType[] inputTypes() {
-        return new DataType[] {DataTypes.StringType};
-    }
-
-    @Override
-    public DataType resultType() {
-        return DataTypes.createArrayType(DataTypes.StringType);
-    }
-
-    @Override
-    public String name() {
-        return NAME;
+    public Object[] of(byte[] line) {
+        Object[] texts = new Object[names.length];
+        return new Scan(line).object(names, texts) ? texts : null;
     }
 
     private static final class Scan {
         private final byte[] bytes;
         private int at;
-        private boolean ascii = true;
 
         Scan(byte[] bytes) {
             this.bytes = bytes;
         }
 
-        Object[] texts(byte[][] names) {
-            Object[] texts = new Object[names.length];
-            return object(names, texts) && (ascii || UTF8String.fromBytes(bytes).isValid()) ? texts : null;
-        }
-
-        private boolean object(byte[][] names, Object[] texts) {
+        boolean object(byte[][] names, Object[] texts) {
             if (!passed('{')) {
                 return false;
             }
@@ -132,7 +86,7 @@ public final class JsonTexts implements ScalarFunction<ArrayData> {
             return END;
         }
 
-        /** Goes over a string without escapes, and without characters that are none (U+FFFF is today's mark). */
+        /** Goes over a string without escapes. */
         private boolean string() {
             for (at++; at < bytes.length; at++) {
                 int each = bytes[at];
@@ -142,12 +96,6 @@ public final class JsonTexts implements ScalarFunction<ArrayData> {
                 }
                 if (each == '\\' || each >= 0 && each < ' ') {
                     return false;
-                }
-                if (each < 0) {
-                    ascii = false;
-                    if (each == (byte) 0xEF && at + 1 < bytes.length && bytes[at + 1] == (byte) 0xBF) {
-                        return false;
-                    }
                 }
             }
             return false;
