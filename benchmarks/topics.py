@@ -25,6 +25,7 @@ from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.sources.port import CutRequest
 from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.guard import guard_jar
 from benchmarks.delivering import Batches
 from benchmarks.report import Measured
 from demo.local_airflow import free_port
@@ -51,7 +52,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     with LocalKafka(free_port(), free_port(), ivy / "catalogs") as broker:
         broker.start()
         out = [_out(broker, size, repeats) for size in sizes]
-        conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+        conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.jars": guard_jar()}
         folder.mkdir(parents=True, exist_ok=True)
         with LocalConnectServer(folder / "warehouse", folder / "barrier.db", ivy, conf=conf) as server:
             spark = connect_session(server.url)

@@ -112,6 +112,7 @@ REFUSED_CSV: list[Case] = [
     (TEXTS, b"x,y\nM\xfcller,1\n", {}, "line 2: source in: expected 2 values a line, found bytes that are no UTF-8"),
     (TEXTS, b"a,b\nM\xfcller,1\n", {"header": True}, "line 2: source in: expected 2 values a line, found bytes that"),
     (TEXTS, "x,y\n\0a,1\n", {}, "found a NUL character"),
+    (TEXTS, "x,y\na,b\uffffc,d\n", {}, "line 2: source in: expected 2 values a line, found the character U+FFFF"),
     ("a BOOLEAN", "1\n", {}, "expected a BOOLEAN, found neither true nor false"),
     ("a DATE", "2017-01-31T10:00:00\n", {}, "expected a DATE, found another form than 2017-01-31, or no such day"),
     ("a DATE", "2017-02-30\n", {}, "no such day"),

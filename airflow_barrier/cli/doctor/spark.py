@@ -209,6 +209,7 @@ def _conf(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
 def _guard(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     from pyspark.errors import AnalysisException
 
+    from airflow_barrier.sources.text.scanner import can_scan
     from airflow_barrier.spark.guard import guard_jar
 
     try:
@@ -217,11 +218,19 @@ def _guard(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
         if (error.getCondition() or "").endswith("UNEXPECTED_CLASS_TYPE"):
             yield warn(
                 about,
-                "expected the guard among the server's jars, found none: only unchanged jobs on this server "
-                f"(@task.pyspark) need it; start the server with spark.jars={guard_jar()}",
+                "expected the guard among the server's jars, found none: unchanged jobs on this server "
+                "(@task.pyspark) need it, and without it JSON and CSV are read the slower way; start the "
+                f"server with spark.jars={guard_jar()}",
             )
             return
-    yield ok(about, "the guard of unchanged jobs is there")
+    if not can_scan(session):
+        yield warn(
+            about,
+            "expected the guard of this version among the server's jars, found one that reads no text: JSON "
+            f"and CSV are read the slower way; start the server with spark.jars={guard_jar()}",
+        )
+        return
+    yield ok(about, "the guard of unchanged jobs is there, and reads JSON and CSV")
 
 
 def _packages(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:

@@ -175,20 +175,16 @@ def _found(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, dict[str,
 
 
 def _json(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[str, str]]:
-    from airflow_barrier.sources.text.json_objects import json_pairs, json_text
+    from airflow_barrier.sources.text.json_objects import json_texts
     from airflow_barrier.sources.text.values import Values
 
     columns = dict(enumerate(form.columns))
     read = Values("", "", json=True)
-    pairs = json_pairs(
+    found = json_texts(
         records.selectExpr("*", "CAST(value AS STRING) AS line"), _LETTER, form.columns, "one JSON object"
     )
     # each step is evaluated once, since the next one uses it more than once
-    texts = pairs.selectExpr(
-        *_LETTER,
-        "wrong AS unlike",
-        *(f"{json_text(one)} AS c{number}" for number, one in columns.items()),
-    )
+    texts = found.selectExpr(*_LETTER, "wrong AS unlike", *(f"get(texts, {number}) AS c{number}" for number in columns))
     readings = texts.selectExpr(
         "*", *(f"{read.reading(f'c{number}', one)} AS r{number}" for number, one in columns.items())
     )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.ddl import Column, literal, quoted
 from airflow_barrier.sources.text.csv_dialect import CsvDialect
-from airflow_barrier.sources.text.json_objects import json_pairs, json_text, odd_text
-from airflow_barrier.sources.text.values import Values, wrong_as
+from airflow_barrier.sources.text.json_objects import json_texts, odd_text
+from airflow_barrier.sources.text.scanner import CSV_SCANNER, can_scan
+from airflow_barrier.sources.text.values import NUMBER_MARK, Values, wrong_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,13 +74,14 @@ class TextRecords:
 
     def _records(self, lines: DataFrame) -> DataFrame:
         """Make records of ``line`` and ``place``."""
-        filled = lines.where(f"NOT line RLIKE {literal(_BLANK)}")
+        # most lines begin with something, and are not searched
+        filled = lines.where(f"line >= '!' OR NOT line RLIKE {literal(_BLANK)}")
         return self._json_records(filled) if self._form == "json" else self._csv_records(filled)
 
     def _json_records(self, lines: DataFrame) -> DataFrame:
-        found = json_pairs(lines, ["place"], self._columns, "one object a line")
-        return found.selectExpr("place", f"{self._whole('wrong', 'pairs')} AS pairs").selectExpr(
-            "place", *(f"{json_text(column)} AS c{number}" for number, column in enumerate(self._columns))
+        found = json_texts(lines, ["place"], self._columns, "one object a line")
+        return found.selectExpr("place", f"{self._whole('wrong', 'texts')} AS texts").selectExpr(
+            "place", *(f"get(texts, {number}) AS c{number}" for number in range(len(self._columns)))
         )
 
     def _csv_records(self, lines: DataFrame) -> DataFrame:
@@ -87,19 +89,44 @@ class TextRecords:
         schema = ", ".join(f"{name} STRING" for name in [*names, "malformed"])
         settings = {**self._dialect.spark_options(), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "malformed"}
         texts = ", ".join(map(literal, (text for setting in settings.items() for text in setting)))
+        # a split line is NULL from here on, of which all that follows is NULL, too, and costs nothing
+        rest = (
+            lines.selectExpr("place", "line", f"{self._split(lines.sparkSession)} AS texts")
+            .selectExpr("place", "line", f"CASE WHEN size(texts) = {len(names)} THEN texts END AS split")
+            .selectExpr("place", "split", "CASE WHEN split IS NULL THEN line END AS line")
+        )
         # a malformed quote would end the query without the file's name
-        parsed = lines.selectExpr("place", "line", f"{self._odd_line()} AS wrong").selectExpr(
-            "place", "wrong", f"CASE WHEN wrong IS NULL THEN from_csv(line, '{schema}', map({texts})) END AS record"
+        parsed = rest.selectExpr("place", "split", "line", f"{self._odd_line()} AS wrong").selectExpr(
+            "place",
+            "split",
+            "wrong",
+            f"CASE WHEN wrong IS NULL THEN from_csv(line, '{schema}', map({texts})) END AS record",
         )
         wrong = wrong_as(
             f"{len(names)} values a line",
             "CASE WHEN wrong IS NOT NULL THEN wrong WHEN record.malformed IS NOT NULL THEN 'another number of them' "
             "END",
         )
-        whole = self._whole(wrong, "record")
-        return parsed.selectExpr("place", f"{whole} AS record").selectExpr(
-            "place", *(f"record.{name} AS {name}" for name in names)
+        fields = ", ".join(f"record.{name}" for name in names)
+        whole = self._whole(wrong, f"coalesce(split, array({fields}))")
+        null = literal(self._dialect.null_value)
+        return parsed.selectExpr("place", f"{whole} AS texts").selectExpr(
+            "place",
+            *(f"CASE WHEN get(texts, {at}) <> {null} THEN get(texts, {at}) END AS c{at}" for at in range(len(names))),
         )
+
+    def _split(self, spark: SparkSession) -> str:
+        """SQL of the texts of a line of CSV that has no quote and is UTF-8; NULL of another one."""
+        delimiter, quote, count = self._dialect.delimiter, self._dialect.quote, len(self._columns)
+        if f"{delimiter}{quote}".isascii() and can_scan(spark):
+            return f"{CSV_SCANNER}(line, {literal(delimiter)}, {literal(quote)}, '{count}')"
+        odd = ["NOT is_valid_utf8(line)", *(f"contains(line, {each})" for each in (r"'\0'", literal(NUMBER_MARK)))]
+        if quote:
+            odd.append(f"contains(line, {literal(quote)})")
+        texts = f"split(line, {literal(re.escape(delimiter))}, -1)"
+        if self._dialect.null_value:  # what is empty is NULL, too, unless it is quoted
+            texts = f"transform({texts}, text -> CASE WHEN text <> '' THEN text END)"
+        return f"CASE WHEN NOT ({' OR '.join(odd)}) THEN {texts} END"
 
     def _whole(self, wrong: str, record: str) -> str:
         """SQL that is the record; if ``wrong`` says something, it fails.
@@ -126,15 +153,17 @@ class TextRecords:
 
     def _odd_line(self) -> str:
         """SQL that says what is wrong with a line of CSV before it is parsed, or NULL."""
+        # from_csv ends a line there, and takes what follows for the beginning of the next one
+        odd = {f"contains(line, {literal(NUMBER_MARK)})": "the character U+FFFF, which is none"}
         if not self._dialect.quote:
-            return odd_text({})
+            return odd_text(odd)
         quote = literal(self._dialect.quote)
         unclosed = f"contains(line, {quote}) AND NOT line RLIKE {literal(_quoting(self._dialect))}"
         said = (
             f"a quote ({self._dialect.quote}) that is not closed in its line, or not escaped as the source's "
             "option escape says; values of several lines need the option multiline"
         )
-        return odd_text({unclosed: said})
+        return odd_text({**odd, unclosed: said})
 
     def _multiline_records(self, spark: SparkSession, urls: Sequence[str]) -> DataFrame:
         """The texts of CSV whose values go over several lines."""

@@ -29,6 +29,8 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
             }
         }));
         extensions.injectCheckRule(function(session -> function(plan -> look(plan, Declared::check))));
+        Texts.inject(extensions, JsonTexts.NAME, JsonTexts::new);
+        Texts.inject(extensions, CsvTexts.NAME, CsvTexts::new);
         return BoxedUnit.UNIT;
     }
 
@@ -43,7 +45,7 @@ public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
         return BoxedUnit.UNIT;
     }
 
-    private static <A, B> Function1<A, B> function(Function<A, B> body) {
+    static <A, B> Function1<A, B> function(Function<A, B> body) {
         return new AbstractFunction1<A, B>() {
             @Override
             public B apply(A argument) {
