@@ -297,11 +297,15 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
     except Exception as error:
         # of errors that are not ours only the kind: there is no telling what they quote
         reason = str(error) if isinstance(error, BarrierError) else type(error).__name__
-        ended = deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
-        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
-            # what it met is the work of those who superseded it, and no stranger's
-            refuse_ended(ended)
+        _end(deployment, attempt, reason, actor)
         raise
+
+
+def _end(deployment: Deployment, attempt: Attempt, reason: str, actor: str) -> None:
+    ended = deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
+    if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
+        # what it met is the work of those who superseded it, and no stranger's
+        refuse_ended(ended)
 
 
 def _prepare(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
@@ -457,9 +461,7 @@ def _check_tables(deployment: Deployment, attempt: Attempt, said: Mapping[str, S
             if table in said:
                 _check_table(seen, attempt, said[table])  # safety: trust-the-table
     except StagedTableError as error:
-        ended = deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
-        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
-            refuse_ended(ended)
+        _end(deployment, attempt, str(error), actor)  # safety: bad-staging-is-given-up
         raise
 
 

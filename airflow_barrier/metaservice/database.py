@@ -319,8 +319,7 @@ _LOOK: ContextVar[_Look | None] = ContextVar("look", default=None)
 
 @contextmanager
 def working(connection: Connection) -> Iterator[None]:
-    """Surround the work of a transaction: it begins with nothing kept, and ends with what is to be inserted last."""
-    forget_kept(connection)  # safety: kept-in-one-transaction
+    """Surround the work of a transaction that has begun: it ends with what is to be inserted last."""
     connection.info[_LAST] = {}
     yield
     for statement, rows in connection.info[_LAST].items():
@@ -349,8 +348,8 @@ def _forgetting(engine: Engine) -> Engine:
             return
         if context.isinsert or context.isupdate:
             kept_by(connection, context.compiled.statement.table.name).clear()  # safety: kept-until-a-write
-        else:
-            forget_kept(connection)
+        else:  # BEGIN, too
+            forget_kept(connection)  # safety: kept-in-one-transaction
 
     return engine
 

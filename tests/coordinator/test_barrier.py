@@ -177,6 +177,11 @@ def test_trust_the_table_not_the_reporter(shop: Shop) -> None:
     lie = ClosingRecord(again.attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, None, unchanged=True)})
     with pytest.raises(StagedTableError, match="unchanged"):
         close(shop.deployment, again.attempt, record=lie, actor="test")
+    third = shop.begin(barrier, "load")
+    shop.deployment.meta.attempts.close(third.attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, 4711)}, "a driver")
+    with pytest.raises(StagedTableError, match="4711"):
+        shop.begin(barrier, "load")  # which adopts what is closed
+    assert shop.begin(barrier, "load").attempt.attempt_id > third.attempt.attempt_id, "not for ever"
 
 
 def changes_nothing(shop: Shop, barrier: Barrier) -> None:
