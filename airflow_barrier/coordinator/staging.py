@@ -297,15 +297,11 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
     except Exception as error:
         # of errors that are not ours only the kind: there is no telling what they quote
         reason = str(error) if isinstance(error, BarrierError) else type(error).__name__
-        _end(deployment, attempt, reason, actor)
+        ended = deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
+        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
+            # what it met is the work of those who superseded it, and no stranger's
+            refuse_ended(ended)
         raise
-
-
-def _end(deployment: Deployment, attempt: Attempt, reason: str, actor: str) -> None:
-    ended = deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
-    if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
-        # what it met is the work of those who superseded it, and no stranger's
-        refuse_ended(ended)
 
 
 def _prepare(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
@@ -461,7 +457,10 @@ def _check_tables(deployment: Deployment, attempt: Attempt, said: Mapping[str, S
             if table in said:
                 _check_table(seen, attempt, said[table])  # safety: trust-the-table
     except StagedTableError as error:
-        _end(deployment, attempt, str(error), actor)  # safety: bad-staging-is-given-up
+        deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
+        ended = deployment.meta.attempts.get(attempt.attempt_id)
+        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
+            refuse_ended(ended)
         raise
 
 
