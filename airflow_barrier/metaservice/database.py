@@ -7,7 +7,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
@@ -310,7 +310,8 @@ class _Look:
 
     def end(self) -> None:
         self._connection = None
-        self._transaction.close()
+        with suppress(StoreUnavailableError):  # it was only to be let go of: what was read was read
+            self._transaction.close()
 
 
 #: The one that this thread is in.

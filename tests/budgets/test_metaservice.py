@@ -8,15 +8,13 @@ barrier.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-from sqlalchemy import Engine, event
+from typing import TypeVar
 
 from airflow_barrier.coordinator.deployment import Deployment
+from tests.api.live import statements
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Proxy, settings_through
@@ -69,9 +67,9 @@ def _costs(deployment: Deployment, proxy: Proxy, day: int) -> dict[str, Cost]:
     way: list[Cost] = []
 
     def measure(step: str, work: Callable[[], _R], job: str | None = None) -> _R:
-        with proxy.watching() as seen, _statements() as statements:
+        with proxy.watching() as seen, statements() as said:
             done = work()
-        costs[step].append(Cost(seen.trips, len(statements)))
+        costs[step].append(Cost(seen.trips, len(said)))
         way.extend(costs[step][-1:] if is_on_the_way(job) else [])
         return done
 
@@ -82,17 +80,3 @@ def _costs(deployment: Deployment, proxy: Proxy, day: int) -> dict[str, Cost]:
     }
     whole = Cost(sum(each.trips for each in way), sum(each.statements for each in way))
     return {**dearest, "way of three jobs": whole}
-
-
-@contextmanager
-def _statements() -> Iterator[list[str]]:
-    found: list[str] = []
-
-    def executed(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        found.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", executed)
-    try:
-        yield found
-    finally:
-        event.remove(Engine, "before_cursor_execute", executed)

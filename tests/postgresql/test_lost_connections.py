@@ -55,6 +55,19 @@ def test_a_step_happens_once_wherever_the_connection_breaks(
     points.update({name: len(cuts)})
 
 
+def test_a_look_ends_well_although_its_connection_broke(postgresql: PostgreSQL, proxy: Proxy) -> None:
+    """What it read was read; and the next one has another connection."""
+    with postgresql.database() as url:
+        meta = MetaService(through(proxy, url))
+        try:
+            for _ in range(2):
+                with meta.look():
+                    assert meta.topologies.names() == []
+                    proxy.cut_all()
+        finally:
+            meta.close()
+
+
 @contextmanager
 def _rehearsal(
     step: Step, postgresql: PostgreSQL, url: str, proxy: Proxy
