@@ -226,7 +226,7 @@ class Shop:
 
     def _replay(self, barrier: Barrier, url: str, job: str) -> None:
         ready = self._begin(barrier, job)
-        record = ConnectRun(url, ready.spec).run(SqlJob(JOBS[job]))
+        record = ConnectRun(url, ready.spec, ready.heads).run(SqlJob(JOBS[job]))
         close(self.deployment, ready.attempt, actor="benchmark", record=record)
 
     def _begin(self, barrier: Barrier, job: str) -> Ready:

@@ -39,7 +39,7 @@ def process(deployment: Deployment, spark_url: str, barrier: Barrier, name: str,
     )
     if not isinstance(ready, Ready):
         raise RuntimeError(f"job {name} cannot run at {barrier}: {ready}")
-    record = ConnectRun(spark_url, ready.spec).run(job)
+    record = ConnectRun(spark_url, ready.spec, ready.heads).run(job)
     return close(deployment, ready.attempt, actor=_ACTOR, record=record)
 
 

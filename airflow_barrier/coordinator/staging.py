@@ -29,8 +29,9 @@ from airflow_barrier.protocol.names import Stamp, is_rehearsal
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef, StagedTable
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
+from airflow_barrier.protocol.snapshots import TableDelta
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of, new_key
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads, damaged, digest_of, new_key
 from airflow_barrier.tables.port import Look
 
 log = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class Asking:
 class Ready:
     """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``.
 
-    ``key`` is that of the spec's secrets (None: it has none). ``earlier``: it is for a barrier before the one of the
-    task's run.
+    ``key`` is that of the spec's secrets (None: it has none). ``heads``: where branches are, by the catalog, for a
+    driver in this process. ``earlier``: it is for a barrier before the one of the task's run.
     """
 
     attempt: Attempt
@@ -83,6 +84,7 @@ class Ready:
     spec_uri: str
     digest: str
     key: str | None = field(repr=False)
+    heads: Heads = field(repr=False, compare=False)
     earlier: bool = False
 
 
@@ -311,8 +313,9 @@ def _prepare(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
         if asking.by_branch:
             require_wap(deployment, attempt)  # safety: wap-is-enabled
         attempt = _absorb(deployment, attempt, begun.predecessor)
-        deployment.tables.prepare({**attempt.inputs, **attempt.bases}, attempt.stamp)
-        return _write_spec(deployment, replace(begun, attempt=attempt), asking)
+        since = {table: at for table, at in attempt.previous.items() if table not in attempt.bases}
+        told = deployment.tables.prepare({**attempt.inputs, **attempt.bases}, attempt.stamp, since)
+        return _write_spec(deployment, replace(begun, attempt=attempt), asking, told)
 
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
@@ -349,7 +352,7 @@ def _absorb(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> A
     return deployment.meta.attempts.rebase(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
+def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, deltas: Mapping[str, TableDelta]) -> Ready:
     attempt, barrier, job = begun.attempt, begun.barrier, begun.job
     corrections = corrections_of(deployment, attempt, job, asking.by_branch)
     # what a correction stands in for need not be there any more
@@ -375,13 +378,14 @@ def _write_spec(deployment: Deployment, begun: Begun, asking: Asking) -> Ready:
         sql=asking.sql,
         corrections=corrections,
         secrets={source.name: source.secrets for source in sources if source.secrets},
+        deltas=deltas,
     )
     key = new_key()
     text = spec.dumps(key)
     uri = spec_uri(deployment, attempt)
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
-    return Ready(attempt, spec, uri, digest_of(text), key if spec.secrets else None)
+    return Ready(attempt, spec, uri, digest_of(text), key if spec.secrets else None, deployment.tables.heads)
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:

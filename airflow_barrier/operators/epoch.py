@@ -137,7 +137,7 @@ class SparkEpochOperator(BaseOperator):
         from airflow_barrier.spark.connect import ConnectRun
 
         job = self._epoch_job()
-        self._connect_run = ConnectRun(self._connect_url, ready.spec)
+        self._connect_run = ConnectRun(self._connect_url, ready.spec, ready.heads)
         return job, self._connect_run
 
     def _epoch_job(self) -> Job:

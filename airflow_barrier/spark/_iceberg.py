@@ -8,10 +8,11 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import InexactChangesError, MissingTableError, SnapshotMissingError
+from airflow_barrier.protocol.snapshots import ChangedFiles, Snapshot, Stretch, TableDelta, chain_of, partition_sources
 from airflow_barrier.sources.files.listing import literally
 from airflow_barrier.spark.identifiers import quoted
 
@@ -19,35 +20,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """One snapshot. ``delete_files`` is None where the writer did not count them."""
-
-    id: int
-    parent: int | None
-    operation: str | None
-    schema_id: int | None
-    delete_files: int | None
-
-    @property
-    def keeps_rows(self) -> bool:
-        """A compaction: other files, the same rows."""
-        return self.operation == "replace"
-
-    @property
-    def only_appends(self) -> bool:
-        return self.operation == "append"
-
-
 class IcebergTable:
-    """``name`` as Spark SQL takes it, quoted or not; read once, so that all questions are about one state of it."""
+    """``name`` as Spark SQL takes it, quoted or not; read once, so that all questions are about one state of it.
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    ``told``: what the worker has read of it for a job's epoch; without it Spark is asked.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, told: TableDelta | None = None) -> None:
         self.spark = spark
         self.name = name
         self.parts = _parts(name)
-        self._metadata = _metadata(spark, name, self.part("metadata_log_entries"))
-        self._snapshots = {snapshot.id: snapshot for snapshot in map(_snapshot, self._metadata.get("snapshots", ()))}
+        self._metadata: Mapping[str, Any] = (
+            told.document if told else _metadata(spark, name, self.part("metadata_log_entries"))
+        )
+        self._told = told.stretches if told else ()
+        self._snapshots = {snapshot.id: snapshot for snapshot in map(Snapshot.of, self._metadata.get("snapshots", ()))}
+
+    def asked(self) -> IcebergTable:
+        """The table as it is now, by asking Spark."""
+        return IcebergTable(self.spark, self.name)
+
+    def told(self, stretch: Stretch) -> ChangedFiles | None:
+        """The files that differ, if the worker has told them."""
+        ends = stretch.start.id, stretch.end.id
+        return next((files for files in self._told if (files.start, files.end) == ends), None)
 
     def part(self, name: str) -> str:
         """The quoted name of a metadata table of this table."""
@@ -67,18 +63,8 @@ class IcebergTable:
         return self._snapshots[snapshot_id]
 
     def chain(self, start: Snapshot | None, end: Snapshot) -> list[Snapshot] | None:
-        """The snapshots after ``start`` (None: from the first one) up to and including ``end``, oldest first.
-
-        None if that is not known: ``end`` does not descend from ``start``, or a snapshot between them was expired.
-        """
-        chain: list[Snapshot] = []
-        at: Snapshot | None = end
-        while at is not None and at != start:
-            chain.append(at)
-            if at.parent is not None and at.parent not in self._snapshots:
-                return None
-            at = None if at.parent is None else self._snapshots[at.parent]
-        return chain[::-1] if at == start else None
+        """See :func:`~airflow_barrier.protocol.snapshots.chain_of`."""
+        return chain_of(self._snapshots, start, end)
 
     def fields(self, snapshot: Snapshot | None) -> list[dict[str, Any]]:
         """The columns as of ``snapshot`` (None: now), as Iceberg writes them down."""
@@ -97,6 +83,11 @@ class IcebergTable:
         Without a mapping Iceberg takes such a file's columns by their place.
         """
         return "schema.name-mapping.default" in self._metadata.get("properties", {})
+
+    @property
+    def partition_sources(self) -> list[int]:
+        """The ids of the columns that are themselves partition values."""
+        return sorted(partition_sources(self._metadata.get("partition-specs", ())))
 
     def partition_values(self) -> dict[int, dict[int, str]]:
         """Map columns that are themselves partition values: field id, then partition spec, then the value's name in the
@@ -120,18 +111,6 @@ def _parts(name: str) -> list[str]:
         part[1:-1].replace("``", "`") if part.startswith("`") else part
         for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)
     ]
-
-
-def _snapshot(data: dict[str, Any]) -> Snapshot:
-    summary = data.get("summary", {})
-    counted = summary.get("total-delete-files")
-    return Snapshot(
-        id=data["snapshot-id"],
-        parent=data.get("parent-snapshot-id"),
-        operation=summary.get("operation"),
-        schema_id=data.get("schema-id"),
-        delete_files=None if counted is None else int(counted),
-    )
 
 
 def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import InexactChangesError
+from airflow_barrier.protocol.snapshots import Snapshot, Stretch
 from airflow_barrier.sources.files.listing import literally
+from airflow_barrier.spark._conf import set_conf
 from airflow_barrier.spark._fields import column_types, nested, parquet_schema, places, require_widened
-from airflow_barrier.spark._iceberg import IcebergTable, Snapshot, by_path
-from airflow_barrier.spark._touched import Stretch, positions, touched
+from airflow_barrier.spark._iceberg import IcebergTable, by_path
+from airflow_barrier.spark._touched import positions, touched
 from airflow_barrier.spark._weights import WEIGHT
 from airflow_barrier.spark.identifiers import quoted
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
 #: Characters that Spark does not encode.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+#: Looked at only where a schema has field ids.
+_BY_FIELD_ID = {
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
+}
 
 
 class RowReader:
@@ -42,11 +50,16 @@ class RowReader:
         for snapshot in (stretch.start, stretch.end):
             require_widened(self._table.name, self._table.fields(snapshot), self._fields)
         files = touched(self._table, stretch)
+        set_conf(self._table.spark, _BY_FIELD_ID)
         parts: list[tuple[DataFrame, int]] = []
-        for paths, snapshot, sign in ((files.added, stretch.end, 1), (files.removed, stretch.start, -1)):
+        had_deletes = stretch.start.delete_files != 0 and not stretch.only_appends
+        for paths, snapshot, sign, have_deletes in (
+            (files.added, stretch.end, 1, files.added_have_deletes),
+            (files.removed, stretch.start, -1, had_deletes),
+        ):
             if paths:
                 rows = self._rows(paths, snapshot, files.sure)
-                if snapshot.delete_files != 0 and not stretch.only_appends:
+                if have_deletes:
                     rows = rows.join(self._deleted(snapshot, paths), ["file", "pos"], "left_anti")
                 parts.append((rows.withColumn(WEIGHT, F.lit(sign)), sign))
         if files.kept:
@@ -71,8 +84,6 @@ class RowReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         spark = self._table.spark
-        spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")  # looked at only where a schema has field ids
-        spark.conf.set("spark.sql.parquet.fieldId.read.ignoreMissing", "false")
         frame: DataFrame = (
             by_path(spark, "parquet")
             .option("datetimeRebaseMode", "CORRECTED")  # Iceberg never wrote the old calendar

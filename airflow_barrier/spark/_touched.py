@@ -3,75 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import InexactChangesError
+from airflow_barrier.protocol.snapshots import ChangedFile, ChangedFiles, Snapshot, Stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from airflow_barrier.spark._iceberg import IcebergTable, Snapshot
+    from airflow_barrier.spark._iceberg import IcebergTable
 
 _DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Two snapshots, and those after the first up to the second, where they are known (else none)."""
-
-    start: Snapshot
-    end: Snapshot
-    chain: tuple[Snapshot, ...] = ()
-
-    @property
-    def only_appends(self) -> bool:
-        """Return whether everything between them is known to have only appended."""
-        return bool(self.chain) and all(snapshot.only_appends for snapshot in self.chain)
-
-    def runs(self) -> list[Stretch]:
-        """The stretch cut where snapshots that append and others take turns."""
-        cut: list[Stretch] = []
-        at = self.start
-        for _, run in groupby(self.chain, lambda snapshot: snapshot.only_appends):
-            chain = tuple(run)
-            cut.append(Stretch(at, chain[-1], chain))
-            at = chain[-1]
-        return cut
 
 
 @dataclass(frozen=True)
 class Touched:
     """Paths of data files: new at the end, gone at the end, and there at both with other deletes on them.
 
-    ``sure``: all are known to have within them each column that is a partition value.
+    ``sure``: all are known to have within them each column that is a partition value. ``added_have_deletes``: as in
+    :class:`~airflow_barrier.protocol.snapshots.ChangedFiles`.
     """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     sure: bool
-
-
-def stretches(chain: list[Snapshot] | None, start: Snapshot, end: Snapshot) -> list[Stretch]:
-    """Cut ``chain`` at its compactions, which keep all rows: so what they rewrote need not be read.
-
-    Where the chain is not known, the two snapshots are compared directly.
-    """
-    if chain is None:
-        return [Stretch(start, end)]
-    cut: list[Stretch] = []
-    first = start
-    for compaction, run in groupby(chain, lambda snapshot: snapshot.keeps_rows):
-        between = tuple(run)
-        if not compaction:
-            cut.append(Stretch(first, between[-1], between))
-        first = between[-1]
-    return cut
+    added_have_deletes: bool
 
 
 def touched(table: IcebergTable, stretch: Stretch) -> Touched:
     """Raises :class:`InexactChangesError` if a file's rows cannot be told exactly by reading it by path."""
+    files = table.told(stretch) or _asked(table, stretch)
+    for file in [*files.moved, *files.kept]:
+        _check(table, file)
+    return Touched(
+        tuple(sorted(file.file_path for file in files.moved if file.weight > 0)),
+        tuple(sorted(file.file_path for file in files.moved if file.weight < 0)),
+        tuple(sorted(file.file_path for file in files.kept)),
+        sure=not table.maps_names and all(file.sure for file in [*files.moved, *files.kept]),
+        added_have_deletes=files.added_have_deletes,
+    )
+
+
+def _asked(table: IcebergTable, stretch: Stretch) -> ChangedFiles:
+    """The files that differ, by queries of Spark's. Raises :class:`InexactChangesError` for equality deletes."""
     files = _differing_files(table, stretch)
     if not stretch.only_appends and any(file.content == _EQUALITY_DELETES for file in files):
         # They name values, not rows: which rows they hit can only be told by reading every older file.
@@ -80,19 +55,20 @@ def touched(table: IcebergTable, stretch: Stretch) -> Touched:
             "found equality deletes (written by Flink and some others); compact the table before each barrier, or read "
             "it whole"
         )
-    data = [file for file in files if file.content == _DATA]
-    added = {file.file_path for file in data if file.weight > 0}
-    removed = {file.file_path for file in data if file.weight < 0}
+    moved = [file for file in files if file.content == _DATA]
     deletes = [file for file in files if file.content == _POSITION_DELETES]
-    kept = _kept(table, stretch, deletes, added | removed)
-    for file in [*data, *kept]:
-        _check(table, file)
-    return Touched(
-        tuple(sorted(added)),
-        tuple(sorted(removed)),
-        tuple(sorted(file.file_path for file in kept)),
-        sure=not table.maps_names and all(file.sure for file in [*data, *kept]),
+    kept = _kept(table, stretch, deletes, {file.file_path for file in moved})
+    return ChangedFiles(
+        stretch.start.id,
+        stretch.end.id,
+        tuple(map(_changed_file, moved)),
+        tuple(map(_changed_file, kept)),
+        added_have_deletes=stretch.end.delete_files != 0 and not stretch.only_appends,
     )
+
+
+def _changed_file(row: Row) -> ChangedFile:
+    return ChangedFile(row.file_path, row.file_format, row.weight, row.sure)
 
 
 def _differing_files(table: IcebergTable, stretch: Stretch) -> list[Row]:
@@ -111,7 +87,7 @@ def _differing_files(table: IcebergTable, stretch: Stretch) -> list[Row]:
 
 def _sure(table: IcebergTable) -> str:
     """Return whether a file's metrics show that it holds all columns that are partition values, as SQL."""
-    held = [f"coalesce(map_contains_key(column_sizes, {field_id:d}), false)" for field_id in table.partition_values()]
+    held = [f"coalesce(map_contains_key(column_sizes, {field_id:d}), false)" for field_id in table.partition_sources]
     return f"{' AND '.join(held) or 'true'} AS sure"
 
 
@@ -142,7 +118,7 @@ def positions(table: IcebergTable, snapshot: Snapshot) -> DataFrame:
     )
 
 
-def _check(table: IcebergTable, file: Row) -> None:
+def _check(table: IcebergTable, file: ChangedFile) -> None:
     if file.file_format.upper() != "PARQUET":
         raise InexactChangesError(  # safety: only-parquet
             f"{table.name}: expected Parquet files, found {file.file_path} ({file.file_format}), whose columns Spark "

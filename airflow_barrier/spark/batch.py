@@ -14,7 +14,7 @@ from airflow_barrier.protocol.codec import encode
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, proven, signed
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads, damaged, proven, signed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,11 +59,14 @@ def batch_conf() -> dict[str, str]:
     return {BATCH_PATIENCE: str(PATIENCE)}
 
 
-def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn) -> None:
-    """Run ``job`` for ``first``, and for whatever ``go_on`` gives. Raises what :func:`run_epoch` and ``go_on`` do."""
+def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn, heads: Heads | None = None) -> None:
+    """Run ``job`` for ``first``, and for whatever ``go_on`` gives; ``heads`` is for :func:`run_epoch`.
+
+    Raises what :func:`run_epoch` and ``go_on`` do.
+    """
     spec: EpochSpec | None = first
     while spec is not None:
-        record = run_epoch(spark, spec, job)
+        record = run_epoch(spark, spec, job, heads)
         spec = go_on(spec, record)
         if spec is not None:
             _refresh(spark, spec)

@@ -14,10 +14,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
-from airflow_barrier.spark._iceberg import IcebergTable, Snapshot
+from airflow_barrier.protocol.snapshots import Snapshot, Stretch, TableDelta, stretches
+from airflow_barrier.spark._iceberg import IcebergTable
 from airflow_barrier.spark._rows import RowReader
 from airflow_barrier.spark._scans import scan
-from airflow_barrier.spark._touched import Stretch, stretches
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def changes(spark: SparkSession, table: str, start: int | None, end: int | None) -> DataFrame:
+def changes(
+    spark: SparkSession, table: str, start: int | None, end: int | None, told: TableDelta | None = None
+) -> DataFrame:
     """The rows that came and went between snapshot ``start`` (exclusive) and ``end`` (inclusive).
 
     ``start`` None: from nothing; ``end`` None: the table has no snapshot, so nothing. Columns: those of the table as of
     ``end``, then ``_change_type`` (``insert``, ``delete``) and ``_weight`` (+1, -1). As multisets, the rows as of
     ``start`` plus these are the rows as of ``end``, and no row is both inserted and deleted. An update is the old row
-    deleted and the new one inserted. ``end`` need not descend from ``start``.
+    deleted and the new one inserted. ``end`` need not descend from ``start``. ``told``: what the worker has read of the
+    table's metadata for these two; without it Spark is asked.
 
         changes(spark, "lake.shop.shopping", 8123, 8124).groupBy("userId").agg(F.sum(F.expr("amount * _weight")))
 
@@ -45,7 +48,7 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
       there are files other than Parquet, files without field ids (``add_files``, ``migrate``), types that Spark cannot
       read from a file, or columns with an initial default. Without any of the former all of the latter are right.
     """
-    source = IcebergTable(spark, table)
+    source = IcebergTable(spark, table, told)
     until = _end(source, start, end)
     names = [field["name"] for field in source.fields(until)]
     for reserved in (CHANGE_TYPE, WEIGHT):
@@ -67,14 +70,16 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
     return labelled(frame.toDF(*names, WEIGHT), names)
 
 
-def appends(spark: SparkSession, table: str, start: int | None, end: int | None) -> DataFrame:
+def appends(
+    spark: SparkSession, table: str, start: int | None, end: int | None, told: TableDelta | None = None
+) -> DataFrame:
     """The rows that were appended between snapshot ``start`` (exclusive) and ``end`` (inclusive), and nothing else.
 
     Arguments and further errors are those of :func:`changes`. Raises
     :class:`~airflow_barrier.protocol.errors.NotAppendOnlyError` if any snapshot between them did anything but append
     rows or compact files.
     """
-    source = IcebergTable(spark, table)
+    source = IcebergTable(spark, table, told)
     until = _end(source, start, end)
     if until is None:
         return _nothing(source, None)
@@ -114,7 +119,7 @@ def _changed(source: IcebergTable, until: Snapshot, among: Sequence[Stretch]) ->
             if len(runs) > 1:
                 parts += _changed(source, until, runs)
                 continue
-            scanned = scan(source, until, stretch)
+            scanned = scan(source.asked(), until, stretch)  # by names, which are those of this moment
             if scanned is None:
                 raise
             parts.append(scanned)

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailable
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.spark.batch import GoOn, run_epochs
 from airflow_barrier.spark.epoch import Job
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,9 +109,11 @@ class ConnectRun:
     run.interrupt()                # in on_kill, or in any other process
     """
 
-    def __init__(self, url: str, spec: EpochSpec) -> None:
+    def __init__(self, url: str, spec: EpochSpec, heads: Heads | None = None) -> None:
+        """``heads``: as for :func:`~airflow_barrier.spark.driver.run_epoch`."""
         self._url = url
         self._spec = spec
+        self._heads = heads
 
     def run(self, job: Job) -> ClosingRecord:
         """Run ``job`` in a session of its own and return what it staged. Raises what :meth:`run_all` does."""
@@ -129,7 +131,7 @@ class ConnectRun:
         try:
             with lost_server_is_retryable(_named(self._spec)):
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
-                run_epochs(session, self._spec, job, go_on)
+                run_epochs(session, self._spec, job, go_on, self._heads)
         finally:
             stop_session(session)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,14 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import DeadLetters, FileBacked
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.sources.spark_packages import package_error
+from airflow_barrier.spark._conf import set_conf
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.catalog_errors import catalog_error, columns_error
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,19 +35,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
+def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
     """Run ``job`` and return what it staged in every outlet. Nothing counts before that record is handed over.
 
-    A spec with corrections has these run instead.
+    A spec with corrections has these run instead. ``heads``, of a driver that can ask the catalog: there it is asked
+    what the job staged, and not through Spark. Before the job Spark is asked in any case, which shows that its catalog
+    is the one in which the branches were made.
 
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
     Raises SilentOutletError, ChangedOutletError (the job's fault), StagedTableError (the branch is not as it was
     prepared: an earlier run of this attempt wrote to it, or it was dropped), ConfigurationError and
     CatalogUnavailableError (Spark cannot use its catalog), and whatever the job raises.
     """
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    for key, value in spec.stamp.properties().items():
-        spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
+    stamp = spec.stamp.properties().items()
+    properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
+    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **properties})
     with _catalog_named(spec):  # the first statement that asks Spark for its catalog
         prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
@@ -59,9 +62,9 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
         else:
             job(epoch)
             letters = _put_letters(epoch, spec)
-    heads = _heads(spark, spec)
-    without_letters = {table for table in letters if heads[table] == prepared[table]}
-    staged = _staged(spec, prepared, heads, epoch.declared_unchanged | without_letters)
+    after = _complete(spec, heads(sorted(spec.bases), spec.branch)) if heads else _heads(spark, spec)
+    without_letters = {table for table in letters if after[table] == prepared[table]}
+    staged = _staged(spec, prepared, after, epoch.declared_unchanged | without_letters)
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
@@ -152,14 +155,18 @@ def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:
         for number, outlet in enumerate(outlets)
     )
     rows = spark.sql(query, args={"branch": spec.branch}).collect()
-    heads: dict[str, int] = {outlets[row.outlet]: row.snapshot_id for row in rows}
-    for outlet in outlets:
+    return _complete(spec, {outlets[row.outlet]: row.snapshot_id for row in rows})
+
+
+def _complete(spec: EpochSpec, heads: Mapping[str, int]) -> dict[str, int]:
+    """``heads``, which are those of all outlets."""
+    for outlet in sorted(spec.bases):
         if outlet not in heads:
             raise StagedTableError(  # safety: driver-finds-its-branch
                 f"{_attempt(spec)}: expected branch {spec.branch} on table {outlet}, found none; the attempt was "
                 "superseded or its branch dropped: a retry begins a new attempt"
             )
-    return heads
+    return dict(heads)
 
 
 def _roots(spark: SparkSession, spec: EpochSpec, heads: dict[str, int]) -> frozenset[str]:

@@ -71,7 +71,7 @@ class Epoch:
         :meth:`changes` then.
         """
         inputs, previous = self._inlet(table)
-        return appends(self.spark, self._name(table), previous, inputs)
+        return appends(self.spark, self._name(table), previous, inputs, self._spec.deltas.get(table))
 
     def changes(self, table: str) -> DataFrame:
         """Return what this epoch changed in ``table``: its rows with ``_change_type`` and ``_weight`` (+1 came, -1
@@ -81,7 +81,7 @@ class Epoch:
         :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly.
         """
         inputs, previous = self._inlet(table)
-        return changes(self.spark, self._name(table), previous, inputs)
+        return changes(self.spark, self._name(table), previous, inputs, self._spec.deltas.get(table))
 
     def read(self, table: str) -> DataFrame:
         """``table`` as of this barrier. Of the job's own outlet: what this attempt has staged so far."""

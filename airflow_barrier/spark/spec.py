@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from secrets import token_hex
@@ -23,6 +23,7 @@ from airflow_barrier.protocol.codec import decode, encode
 from airflow_barrier.protocol.errors import SpecError, UnprovenFileError, WireFormError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Cut, StagedTable
+from airflow_barrier.protocol.snapshots import TableDelta
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.spark.corrections import Correction
 
@@ -31,6 +32,9 @@ SPEC_DIGEST = "spark.airflow_barrier.spec.digest"
 #: Spark's pages and logs leave out the values of names that have "secret" in them.
 SPEC_KEY = "spark.airflow_barrier.spec.secret"
 _VERSION = 3
+
+#: Tells at which snapshots a branch is on tables, as the catalog itself says it: those that have the branch.
+Heads = Callable[[Sequence[str], str], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class EpochSpec:
     snapshot at this barrier and at its predecessor; ``bases``: outlet -> snapshot it builds on. ``catalog`` is the name
     of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
     ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs. ``nonce`` is the
-    attempt's: it is known to its worker and its driver, and is never to be shown.
+    attempt's: it is known to its worker and its driver, and is never to be shown. ``deltas``: inlet -> what its
+    metadata tell of its changes; the driver asks Spark about the others.
     """
 
     job: str
@@ -64,6 +69,7 @@ class EpochSpec:
     sql: str | None = None
     corrections: tuple[Correction, ...] = ()
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    deltas: Mapping[str, TableDelta] = field(default_factory=dict, repr=False)
 
     @property
     def stamp(self) -> Stamp:

@@ -7,16 +7,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.snapshots import TableDelta
 from airflow_barrier.tables import _attempts, _checks, catalog_at
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._looking import Looking, Seen
+from airflow_barrier.tables._manifests import table_delta
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -139,6 +141,10 @@ class IcebergTables(Looking):
         documents = self._committer.read(expected)
         return {table: _checks.require_main(table, documents[table], at) for table, at in expected.items()}
 
+    def heads(self, tables: Sequence[str], branch: str) -> dict[str, int]:
+        found = {table: ref_of(document, branch) for table, document in self._committer.read(tables).items()}
+        return {table: head for table, head in found.items() if head is not None}
+
     def documents_at(self, snapshots: Mapping[str, int | None]) -> dict[str, Document]:
         documents = self._committer.read(list(snapshots))
         return {table: pinned(table, documents[table], snapshot) for table, snapshot in snapshots.items()}
@@ -191,8 +197,13 @@ class IcebergTables(Looking):
 
     # --- attempt branches -------------------------------------------------------------------------
 
-    def prepare(self, bases: Mapping[str, int | None], stamp: Stamp) -> None:
+    def prepare(
+        self, bases: Mapping[str, int | None], stamp: Stamp, since: Mapping[str, int | None] = MappingProxyType({})
+    ) -> dict[str, TableDelta]:
+        seen: dict[str, Document] = {}
+
         def edit(document: Document, location: str, *, table: str, base: int | None) -> Changes:
+            seen[table] = document
             if _attempts.branch_is_ready(table, document, stamp, base):
                 return Changes()
             if base is not None:
@@ -203,6 +214,12 @@ class IcebergTables(Looking):
             return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
 
         self._committer.commit({table: partial(edit, table=table, base=base) for table, base in bases.items()})
+        told = {
+            table: table_delta(table, seen[table], start, end, self._documents)
+            for table, start in since.items()
+            if start is not None and (end := bases[table]) is not None
+        }
+        return {table: delta for table, delta in told.items() if delta is not None}
 
     # --- publishing -------------------------------------------------------------------------------
 

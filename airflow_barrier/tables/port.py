@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.snapshots import TableDelta
 from airflow_barrier.protocol.states import Decision
 
 if TYPE_CHECKING:
@@ -252,11 +254,24 @@ class TableFormat(Look, Protocol):
         """
         ...
 
-    def prepare(self, bases: Mapping[str, int | None], stamp: Stamp) -> None:
+    def prepare(
+        self, bases: Mapping[str, int | None], stamp: Stamp, since: Mapping[str, int | None] = MappingProxyType({})
+    ) -> Mapping[str, TableDelta]:
         """Make the attempt branch on each table at its base; again is fine.
 
         Without a base (the table has no snapshots, or all is computed anew) the branch starts with an empty snapshot
         of its own, so that engines can read and merge into it; `main` stays as it is, or absent.
+
+        Return what the metadata of each table in ``since`` tell of the changes from that snapshot to its base; nothing
+        of one about which they do not tell, and Spark has to be asked.
+        """
+        ...
+
+    def heads(self, tables: Sequence[str], branch: str) -> dict[str, int]:
+        """Return at which snapshot each table's branch of that name is; nothing of tables that have none.
+
+        >>> tables.heads(["shop.shopping"], stamp.branch)  # doctest: +SKIP
+        {'shop.shopping': 4711}
         """
         ...
 

@@ -30,6 +30,7 @@ from airflow_barrier.protocol.journal import (
 )
 from airflow_barrier.protocol.records import BarrierKind, Cut, RunRef, StagedTable
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
+from airflow_barrier.protocol.snapshots import ChangedFile, ChangedFiles, TableDelta
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.spark.batch import Following
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
@@ -117,6 +118,20 @@ SPEC = EpochSpec(
     sql="SELECT 1",
     corrections=(BY_SQL, BY_FILE, ReuseRows("shop.b", None, 8)),
     secrets={"tills": {"password": "geheim ß"}},
+    deltas={
+        "shop.a": TableDelta(
+            {"current-schema-id": 0, "schemas": [{"schema-id": 0, "fields": []}], "snapshots": []},
+            (
+                ChangedFiles(
+                    4710,
+                    4711,
+                    (ChangedFile("s3://lake/1.parquet", "PARQUET", -1, False),),
+                    (ChangedFile("s3://lake/2.parquet", "PARQUET", 1, True),),
+                    added_have_deletes=False,
+                ),
+            ),
+        )
+    },
 )
 RECORD = ClosingRecord(
     12, {"shop.a": StagedTable("shop.a", 4711), "shop.b": StagedTable("shop.b", None, unchanged=True)}

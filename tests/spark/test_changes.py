@@ -31,6 +31,7 @@ def test_every_kind_of_write(spark: SparkSession, version: str, mode: str, claus
 
     for start, end in pairwise(heads):
         table.check(start, end)
+        assert table.check_told(start, end)
     table.check(None, heads[3])
     table.check(heads[0], heads[-1])
 

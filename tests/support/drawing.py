@@ -84,6 +84,7 @@ OPERATIONS = {
     "changes": (
         *("spark/changes.py", "spark/delta_join.py", "spark/views.py"),
         *("spark/_fields.py", "spark/_rows.py", "spark/_scans.py", "spark/_touched.py", "spark/_weights.py"),
+        *("protocol/snapshots.py", "tables/_manifests.py"),
     ),
     "correction": (
         "spark/corrections.py",

@@ -1,8 +1,11 @@
-"""An equality delete as Flink writes one: "all older rows with this value". Neither Spark nor pyiceberg writes any."""
+"""Delete files as other engines commit them. Neither Spark nor pyiceberg writes equality deletes, as Flink does: "all
+older rows with this value".
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
 
 import pyarrow as pa
@@ -19,6 +22,7 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record, TableVersion
@@ -48,12 +52,9 @@ def commit_equality_delete(server: SparkServer, history: History, column: str, v
     """Commit a snapshot to ``main`` that deletes all rows whose ``column`` (a BIGINT) is ``value``."""
     with closing(SqlCatalog(CATALOG, uri=f"sqlite:///{server.catalog_db}")) as catalog:
         table = catalog.load_table(history.name.replace("`", "").removeprefix(f"{CATALOG}."))
-        io, metadata, parent = table.io, table.metadata, table.metadata.current_snapshot()
-        assert parent is not None
+        io = table.io
         field_id = table.schema().find_field(column).field_id
-        folder, snapshot_id, sequence = metadata.location, metadata.new_snapshot_id(), metadata.next_sequence_number()
-
-        path = f"{folder}/data/{uuid.uuid4()}-deletes.parquet"
+        path = f"{table.metadata.location}/data/{uuid.uuid4()}-deletes.parquet"
         field = pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(field_id)})
         with io.new_output(path).create() as file:
             pq.write_table(pa.table([[value]], schema=pa.schema([field])), file)
@@ -66,25 +67,33 @@ def commit_equality_delete(server: SparkServer, history: History, column: str, v
             file_size_in_bytes=len(io.new_input(path)),
             equality_ids=[field_id],
         )
-        deletes.spec_id = 0
+        commit_deletes(catalog, table, deletes, {"total-delete-files": "1", "total-equality-deletes": "1"})
 
-        manifest = io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro")
-        with _DeleteManifestWriter(table.spec(), table.schema(), manifest, snapshot_id, "gzip") as writer:
-            writer.add(
-                ManifestEntry.from_args(
-                    status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=None, data_file=deletes
-                )
+
+def commit_deletes(catalog: SqlCatalog, table: Table, deletes: DataFile, totals: Mapping[str, str]) -> int:
+    """Commit a snapshot to ``main`` with a delete file that is there; its summary says ``totals``."""
+    io, metadata, parent = table.io, table.metadata, table.metadata.current_snapshot()
+    assert parent is not None
+    folder, snapshot_id, sequence = metadata.location, metadata.new_snapshot_id(), metadata.next_sequence_number()
+    deletes.spec_id = 0
+    manifest = io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro")
+    with _DeleteManifestWriter(table.spec(), table.schema(), manifest, snapshot_id, "gzip") as writer:
+        writer.add(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=None, data_file=deletes
             )
-        listed = io.new_output(f"{folder}/metadata/snap-{snapshot_id}-{uuid.uuid4()}.avro")
-        with write_manifest_list(2, listed, snapshot_id, parent.snapshot_id, sequence, "gzip") as manifests:
-            manifests.add_manifests([*parent.manifests(io), writer.to_manifest_file()])
-        snapshot = Snapshot(
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=parent.snapshot_id,
-            sequence_number=sequence,
-            manifest_list=listed.location,
-            summary=Summary(Operation.DELETE, **{"total-delete-files": "1", "total-equality-deletes": "1"}),
-            schema_id=metadata.current_schema_id,
         )
-        head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)
-        catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), head))
+    listed = io.new_output(f"{folder}/metadata/snap-{snapshot_id}-{uuid.uuid4()}.avro")
+    with write_manifest_list(2, listed, snapshot_id, parent.snapshot_id, sequence, "gzip") as manifests:
+        manifests.add_manifests([*parent.manifests(io), writer.to_manifest_file()])
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id,
+        sequence_number=sequence,
+        manifest_list=listed.location,
+        summary=Summary(Operation.DELETE, **totals),
+        schema_id=metadata.current_schema_id,
+    )
+    head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)
+    catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), head))
+    return snapshot_id

@@ -10,9 +10,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_barrier.protocol.snapshots import TableDelta, stretches
+from airflow_barrier.spark._iceberg import IcebergTable
+from airflow_barrier.spark._touched import _asked
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import changes
 from airflow_barrier.spark.identifiers import quoted
+from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._manifests import table_delta
 
 CATALOG = "lake"
 COLUMNS = "id BIGINT, v INT, s STRING"
@@ -83,6 +88,31 @@ class History:
 
     def changes(self, start: int | None, end: int | None) -> DataFrame:
         return changes(self.spark, self.name, start, end)
+
+    def told(self, start: int, end: int) -> TableDelta | None:
+        """What the worker tells of the changes by the table's metadata alone."""
+        location = self.spark.sql(f"SELECT file FROM {self.name}.metadata_log_entries").collect()[-1][0]
+        documents = Documents({})
+        return table_delta(self.name, documents.read(location), start, end, documents)
+
+    def check_told(self, start: int, end: int) -> bool:
+        """Whether the worker tells the changes; if so, they are those that Spark's queries tell: files, and rows."""
+        told = self.told(start, end)
+        if told is None:
+            return False
+        asked = IcebergTable(self.spark, self.name)
+        since, until = asked.snapshot(start), asked.snapshot(end)
+        for stretch in stretches(asked.chain(since, until), since, until):
+            found, expected = IcebergTable(self.spark, self.name, told).told(stretch), _asked(asked, stretch)
+            assert found is not None
+            assert set(found.moved) == set(expected.moved)
+            assert set(found.kept) == set(expected.kept)
+            assert expected.added_have_deletes >= found.added_have_deletes
+        rows = [changes(self.spark, self.name, start, end, delta) for delta in (told, None)]
+        assert rows[0].columns == rows[1].columns
+        counts = [Counter(canonical(row.asDict(recursive=True), row.__fields__) for row in f.collect()) for f in rows]
+        assert counts[0] == counts[1]
+        return True
 
     def check(self, start: int | None, end: int, renamed: Mapping[str, str] | None = None) -> DataFrame:
         """Changes from ``start`` to ``end``, which turn the one state into the other and have no row both ways."""

@@ -34,6 +34,8 @@ APART = "apart"
 REVISED = "revised"
 #: A fourth one, of tests through Airflow, which run beside the others.
 IN_AIRFLOW = "in_airflow"
+#: A fifth one, of the topology whose questions to Spark are counted.
+COUNTED = "counted"
 #: Catalogs of the server that cannot work: Iceberg's jar, or the JDBC driver, is not there.
 NO_JAR, NO_DRIVER = "no_jar", "no_driver"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
@@ -74,7 +76,7 @@ def spark_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     said = folder / "server.json"
     with _alone(folder):
         if not said.exists():
-            for name in (APART, REVISED, IN_AIRFLOW):
+            for name in (APART, REVISED, IN_AIRFLOW, COUNTED):
                 (folder / name).mkdir()
             urls = f"sc://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
             said.write_text(shared(SparkServer(*urls, folder / "warehouse", folder / "catalog.db")))
@@ -121,6 +123,7 @@ def _start(place: SparkServer) -> LocalConnectServer:
         **conf_of(folder, APART),
         **conf_of(folder, REVISED),
         **conf_of(folder, IN_AIRFLOW),
+        **conf_of(folder, COUNTED),
         f"spark.sql.catalog.{NO_JAR}": "org.apache.iceberg.spark.SparkCatalogOfNoJar",
         f"spark.sql.catalog.{NO_DRIVER}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{NO_DRIVER}.type": "jdbc",
