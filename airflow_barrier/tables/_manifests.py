@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 20
 #: The most files that an epoch spec names of a table, so that it stays a small file.
 _MOST_FILES = 2_000
-_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
+_DATA, _POSITION_DELETES = 0, 1
 #: The column `file_path` of files with position deletes.
 _FILE_PATH = 2147483546
 _READ = (
@@ -54,7 +54,7 @@ class _UntoldError(Exception):
 
 @dataclass(frozen=True)
 class _File:
-    """A file that a manifest lists. ``about``: the data file that it deletes rows of, if that is one."""
+    """A file that a manifest lists. ``about``: the data file of which it deletes positions, if that is one."""
 
     content: int
     file_path: str
@@ -138,10 +138,10 @@ class _Manifests:
                 unsure |= set() if file.sure else {file.file_path}
         differing = {file: weight for file, weight in weights.items() if weight}
         deletes = [file for file in differing if file.content != _DATA]
-        if any(file.content == _EQUALITY_DELETES for file in deletes):
-            raise _UntoldError("there are equality deletes")  # safety: told-deletes-name-rows
         if any(file.about is None for file in deletes):
-            raise _UntoldError("a delete file is about several data files")  # safety: told-deletes-name-a-file
+            raise _UntoldError(  # safety: told-deletes-name-a-file
+                "a delete file is about several data files, or deletes by values"
+            )
         moved = [
             ChangedFile(file.file_path, file.file_format, weight, file.file_path not in unsure)
             for file, weight in differing.items()
@@ -204,7 +204,9 @@ class _Manifests:
 
     def _file(self, record: Any) -> _File:
         content, path, file_format, sizes, lower, upper, about, offset = (record[place] for place in _places())
-        if content == _POSITION_DELETES and about is None and lower and upper:
+        if content != _POSITION_DELETES:
+            about = None
+        elif about is None and lower and upper:
             # of version 2: it is about one data file if the least path in it is the greatest
             bounds = lower.get(_FILE_PATH), upper.get(_FILE_PATH)
             about = bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None

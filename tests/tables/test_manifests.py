@@ -143,7 +143,7 @@ def test_deletes_of_several_files_are_not_told(written: Written, caplog: pytest.
     assert "a delete file is about several data files" in caplog.text
 
 
-@pytest.mark.kills("told-deletes-name-rows")
+@pytest.mark.kills("told-deletes-name-a-file")
 def test_equality_deletes_are_not_told_whatever_the_summary_says(written: Written) -> None:
     start, _ = written.append(1)
     assert written.told(start, written.delete_values(**{"total-equality-deletes": "0"})) is None
