@@ -19,8 +19,9 @@ JOBS, EACH = 4, 5
 BUDGET = {
     # the journal's head
     "open": {"HEAD": 1, "GET": 1},
-    # the documents of 20 outlets and 3 inlets, and 4 epoch specs
-    "begin": {"HEAD": 23, "GET": 23, "PUT": 23 + 4},
+    # the documents of 20 outlets and 3 inlets, the inlets' manifest lists at this barrier and at the one before, and 4
+    # epoch specs
+    "begin": {"HEAD": 23 + 6, "GET": 23 + 6, "PUT": 23 + 4},
     # the documents that the jobs wrote
     "close": {"HEAD": 20, "GET": 20},
     # these, the journal's head three times, whether the topology is in it, and what to delete: of 12 files 4 are there
