@@ -218,7 +218,7 @@ class Shop:
         self._land(day, [*mended, *right])
 
     def replay(self, barrier: Barrier, url: str) -> None:
-        """The jobs of a barrier as Airflow runs them, each in a session of its own."""
+        """The jobs of a barrier as Airflow runs them."""
         first, *others = JOBS
         self._replay(barrier, url, first)
         with ThreadPoolExecutor(len(others)) as pool:
@@ -226,11 +226,13 @@ class Shop:
 
     def _replay(self, barrier: Barrier, url: str, job: str) -> None:
         ready = self._begin(barrier, job)
-        record = ConnectRun(url, ready.spec, ready.heads).run(SqlJob(JOBS[job]))
-        close(self.deployment, ready.attempt, actor="benchmark", record=record)
+        run = ConnectRun(url, ready.spec, ready.heads, ready.attempt.session)
+        record = run.run(SqlJob(JOBS[job]))
+        with run.handing_over() as idle:
+            close(self.deployment, ready.attempt, actor="benchmark", record=record, idle=idle)
 
     def _begin(self, barrier: Barrier, job: str) -> Ready:
-        ready = begin(self.deployment, barrier, job, Asking(request_key=job, generation="g", actor="benchmark"))
+        ready = begin(self.deployment, barrier, job, Asking(job, "g", "benchmark", server="spark"))
         assert isinstance(ready, Ready), ready
         return ready
 

@@ -34,13 +34,14 @@ def open_at(deployment: Deployment, fragment: Fragment, timestamp: datetime) -> 
 
 def process(deployment: Deployment, spark_url: str, barrier: Barrier, name: str, job: Job) -> Barrier:
     """Run one job for ``barrier`` and report it PROCESSED. Its inputs have to be there."""
-    ready = begin(
-        deployment, barrier, name, Asking(request_key=f"{barrier.barrier_id}/{name}", generation="first", actor=_ACTOR)
-    )
+    asking = Asking(f"{barrier.barrier_id}/{name}", "first", _ACTOR, server="spark")
+    ready = begin(deployment, barrier, name, asking)
     if not isinstance(ready, Ready):
         raise RuntimeError(f"job {name} cannot run at {barrier}: {ready}")
-    record = ConnectRun(spark_url, ready.spec, ready.heads).run(job)
-    return close(deployment, ready.attempt, actor=_ACTOR, record=record)
+    run = ConnectRun(spark_url, ready.spec, ready.heads, ready.attempt.session)
+    record = run.run(job)
+    with run.handing_over() as idle:
+        return close(deployment, ready.attempt, actor=_ACTOR, record=record, idle=idle)
 
 
 def commit(deployment: Deployment, barrier: Barrier) -> Barrier:

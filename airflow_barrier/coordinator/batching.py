@@ -45,15 +45,18 @@ class Batch:
     def __post_init__(self) -> None:
         self.under_way = self.first
 
-    def close(self, record: ClosingRecord | None = None) -> None:
-        """The epoch under way is staged: check and report it. ``record`` None: it is in the driver's file.
+    def close(self, record: ClosingRecord | None = None, idle: bool = False) -> None:
+        """The epoch under way is staged: check and report it. ``record`` None: it is in the driver's file; ``idle``: as
+        :func:`~airflow_barrier.coordinator.staging.close` takes it.
 
         Raises what :func:`~airflow_barrier.coordinator.staging.close` does.
         """
         ready, leader = self.under_way, self.leader
         if ready is None:
             return
-        barrier = close(self.deployment, ready.attempt, actor=leader.actor, record=record, owner=leader.owner)
+        barrier = close(
+            self.deployment, ready.attempt, actor=leader.actor, record=record, owner=leader.owner, idle=idle
+        )
         if self.barrier is None:
             self.barrier = barrier
         self.done.append(ready.attempt)

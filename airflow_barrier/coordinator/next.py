@@ -72,7 +72,6 @@ from airflow_barrier.protocol.errors import (
     UnknownTopologyError,
     VoidedAttemptError,
 )
-from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import (
@@ -154,11 +153,10 @@ class JobTask:
     """A task that is a job, as it asks for its next step.
 
     ``request_key`` names the task in its run. ``generation`` is equal in all of its tries, and another one after a
-    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch`` and ``code`` are as in
-    :class:`~airflow_barrier.coordinator.staging.Asking`. ``end`` stops the Spark work of an earlier attempt, whose
-    worker is lost. ``templated``: fields that Airflow rendered for this run, and that are right for no other barrier.
-    ``done``: barriers before the run's own that this task has worked off. ``known`` is told the barrier that the next
-    step is for, before anything is done for it.
+    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch``, ``code``, ``server`` and
+    ``end`` are as in :class:`~airflow_barrier.coordinator.staging.Asking`. ``templated``: fields that Airflow rendered
+    for this run, and that are right for no other barrier. ``done``: barriers before the run's own that this task has
+    worked off. ``known`` is told the barrier that the next step is for, before anything is done for it.
     """
 
     fragment: Fragment
@@ -170,7 +168,8 @@ class JobTask:
     sql: str | None = None
     by_branch: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
-    end: Callable[[Stamp], None] | None = None
+    server: str | None = None
+    end: Callable[[str], None] | None = None
     templated: tuple[str, ...] = ()
     done: tuple[int, ...] = ()
     known: Known = _nobody
@@ -352,7 +351,9 @@ def _step_at(
 
 def _asking(run: Run, task: JobTask) -> Asking:
     return Asking(
-        task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, task.code, task.end
+        *(task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, task.code),
+        server=task.server,
+        end=task.end,
     )
 
 

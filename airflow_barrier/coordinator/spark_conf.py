@@ -53,6 +53,8 @@ def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
         **{f"{catalog}.{option}": value for option, value in found.options.items()},
         # Others commit to the tables while sessions live: a cached table would not show it.
         f"{catalog}.cache-enabled": "false",
+        # Sessions live on, and what they compile: six small jobs have 350 classes, and Spark keeps 100.
+        "spark.sql.codegen.cache.maxEntries": "20000",
     }
     secrets = {f"{catalog}.{option}": what for option, what in found.secrets.items()}
     return SparkConf(conf, secrets, _about_storage(settings, catalog))

@@ -25,7 +25,7 @@ from airflow_barrier.protocol.errors import (
     UnknownBarrierError,
     UnprovenFileError,
 )
-from airflow_barrier.protocol.names import Stamp, is_rehearsal
+from airflow_barrier.protocol.names import is_rehearsal
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef, StagedTable
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
@@ -44,7 +44,8 @@ class Asking:
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. ``owner``: the DAG that asks (None: no DAG does). ``by_branch``: the job's
     code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``: what the task runs, to be
-    kept with the attempt. ``end`` stops the Spark work of an earlier attempt, whose worker is lost.
+    kept with the attempt. ``server``: the connection of the Spark Connect server that the job runs on (None: it runs
+    elsewhere). ``end`` ends a session there with its work: that of an earlier attempt, whose worker is lost.
     """
 
     request_key: str
@@ -54,7 +55,8 @@ class Asking:
     sql: str | None = None
     by_branch: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
-    end: Callable[[Stamp], None] | None = None
+    server: str | None = None
+    end: Callable[[str], None] | None = None
 
     def request(self, barrier: Barrier, job: str) -> Request:
         """Return the MetaService's request for an attempt of ``job`` at ``barrier``."""
@@ -68,6 +70,7 @@ class Asking:
             owner=self.owner,
             line=barrier.line,
             code=self.code,
+            server=self.server,
         )
 
 
@@ -145,7 +148,7 @@ def begin_after(
     if before is not None and before.state is AttemptState.RUNNING and before.generation == asking.generation:
         _close_what_the_driver_closed(deployment, before, asking.actor)
     begun = deployment.meta.attempts.begin(asking.request(barrier, job))
-    _end_fenced(asking, before, begun.attempt)
+    _end_fenced(deployment, asking, before, begun.attempt)
     if begun.needs:
         return _waiting(begun.attempt, begun.needs)
     if begun.attempt.state is AttemptState.RUNNING:
@@ -165,7 +168,7 @@ def take_over(deployment: Deployment, barrier: Barrier, job: str, asking: Asking
     attempt = meta.attempts.lead(asking.request(barrier, job), after_end=True)
     if attempt is None:
         return None
-    _end_fenced(asking, newest, attempt)
+    _end_fenced(deployment, asking, newest, attempt)
     return _proceed(deployment, attempt, asking)
 
 
@@ -185,8 +188,11 @@ def close(
     record: ClosingRecord | None = None,
     owner: str | None = None,
     by_branch: bool = False,
+    idle: bool = False,
 ) -> Barrier:
     """The Spark work is done: take its closing record, check the tables themselves, report PROCESSED.
+
+    ``idle``: the session that it was done in is left to the next attempt on that server.
 
     Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
     where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
@@ -208,7 +214,7 @@ def close(
         return check_and_report(deployment, attempt, actor, owner)
     if attempt.state in UNDER_WAY_ATTEMPTS:
         _check_tables(deployment, attempt, record.staged, actor)
-    barrier = deployment.meta.attempts.finish(attempt, record.staged, actor, owner)
+    barrier = deployment.meta.attempts.finish(attempt, record.staged, actor, owner, idle)
     _log_processed(attempt, barrier)
     return barrier
 
@@ -279,14 +285,18 @@ def _waiting(attempt: Attempt, needs: tuple[Need, ...]) -> Waiting:
     return Waiting(attempt, needs)
 
 
-def _end_fenced(asking: Asking, before: Attempt | None, attempt: Attempt) -> None:
+def _end_fenced(deployment: Deployment, asking: Asking, before: Attempt | None, attempt: Attempt) -> None:
     """Stop what a lost worker left running: ``attempt`` has fenced it, and it would still use up the cluster."""
     if before is None or before.attempt_id == attempt.attempt_id or before.state is not AttemptState.RUNNING:
         return
     if asking.end is None:
         return
+    # it may have closed since it was looked at, and its session be another attempt's by now
+    session = deployment.meta.attempts.get(before.attempt_id).session
+    if session is None:
+        return
     try:
-        asking.end(before.stamp)
+        asking.end(session)
     except SparkUnavailableError as error:
         log.warning("What %s left running could not be stopped: %s", before, error)
 

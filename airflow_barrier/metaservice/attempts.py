@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -62,6 +64,8 @@ from airflow_barrier.protocol.states import (
 from airflow_barrier.protocol.topology import Job
 
 _ATTEMPT = schema.attempt.c
+#: So many sessions of a topology may be idle on a server: each holds connections to its catalog.
+_MOST_IDLE = 16
 #: What a retry of the same task takes over instead of doing it again.
 _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: adopted-states
 
@@ -70,7 +74,8 @@ _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.
 class Request:
     """A request for an attempt of a job. A retry has the same ``generation``, a clear another.
 
-    ``owner``: the DAG that asks; None: a caller that is none, such as a person's command.
+    ``owner``: the DAG that asks; None: a caller that is none, such as a person's command. ``server``: the connection of
+    the Spark Connect server that the job runs on; None: it runs elsewhere.
     """
 
     topology: str
@@ -82,6 +87,7 @@ class Request:
     owner: str | None = None
     line: int = STANDING
     code: Mapping[str, str] = field(default_factory=dict)
+    server: str | None = None
 
 
 @dataclass(frozen=True)
@@ -237,11 +243,16 @@ class Attempts(Group):
         staged: Mapping[str, StagedTable],
         actor: str,
         owner: str | None = None,
+        idle: bool = False,
     ) -> Barrier:
-        """:meth:`close` and :meth:`report` in one transaction, for callers that have checked the tables before."""
+        """:meth:`close` and :meth:`report` in one transaction, for callers that have checked the tables before.
+
+        ``idle``: the attempt's session is left to the next attempt that starts on its server.
+        """
         attempt = _close(connection, attempt.attempt_id, staged, actor, owner)
         barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
-        return _report(connection, attempt, barrier, actor)
+        left = {"session": None, "idle_session": attempt.session} if idle else {}
+        return _report(connection, attempt, barrier, actor, **left)
 
     @locked
     def abort(self, connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
@@ -360,6 +371,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
             bases={},
             staged={},
             code=dict(request.code),
+            server=request.server,
             nonce=secrets.token_hex(16),
         )
         .returning(schema.attempt)
@@ -433,7 +445,26 @@ def _start(connection: Connection, attempt: Attempt) -> Attempt | tuple[Need, ..
         "bases": bases,
     }
     event = Event("started", attempt.request_key, pinned)
-    return move_attempt(connection, attempt, AttemptState.RUNNING, event, started_at=DatabaseNow(), **pinned)
+    session = {} if attempt.server is None else {"session": _take_session(connection, attempt)}
+    return move_attempt(connection, attempt, AttemptState.RUNNING, event, started_at=DatabaseNow(), **pinned, **session)
+
+
+def _take_session(connection: Connection, attempt: Attempt) -> str:
+    """The session that an attempt of the same job has left on the server, since compiled code is kept by session and
+    differs by job; or a new one, unless so many are idle there that the one longest idle will do.
+    """
+    idle = connection.execute(
+        select(_ATTEMPT.attempt_id, _ATTEMPT.job, _ATTEMPT.idle_session)
+        .where(_ATTEMPT.topology == attempt.topology, _ATTEMPT.server == attempt.server, schema.IDLE)
+        .order_by((_ATTEMPT.job == attempt.job).desc(), _ATTEMPT.attempt_id)
+        .limit(_MOST_IDLE)
+    ).all()
+    if not idle or (idle[0].job != attempt.job and len(idle) < _MOST_IDLE):
+        return str(uuid.uuid4())
+    connection.execute(  # safety: session-serves-one-attempt
+        update(schema.attempt).where(_ATTEMPT.attempt_id == idle[0].attempt_id).values(idle_session=None)
+    )
+    return str(idle[0].idle_session)
 
 
 def _surroundings(
@@ -498,11 +529,12 @@ def _close(
     return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
 
 
-def _report(connection: Connection, attempt: Attempt, barrier: Barrier, actor: str) -> Barrier:
+def _report(connection: Connection, attempt: Attempt, barrier: Barrier, actor: str, **values: Any) -> Barrier:
+    """CLOSED -> PROCESSED; ``values``: of other columns of the attempt's row."""
     if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
         return barrier
     event = Event("processed", actor, {"attempt_id": attempt.attempt_id})
-    move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
+    move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow(), **values)
     unchanged = [name for name, staged in attempt.staged.items() if staged.unchanged]
     before = progress_before(connection, barrier, unchanged) if unchanged else {}
     for name, staged in sorted(attempt.staged.items()):

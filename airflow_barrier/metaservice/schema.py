@@ -141,6 +141,7 @@ _PUBLISHING = text("state IN ('COMMITTING', 'BLOCKED')")
 REVISION_UNDER_WAY = text("state IN ('STAGING', 'COMMITTING')")
 #: The same in a query beside barriers, which have states too.
 REVISION_UNDER_WAY_OF = text("barrier_revision.state IN ('STAGING', 'COMMITTING')")
+IDLE = text("idle_session IS NOT NULL")
 _LIVE = text("state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')")
 
 
@@ -415,6 +416,11 @@ attempt = Table(
     _time("again_at"),
     # known to its worker and its driver; of none no file is believed. Not for views, audit or logs
     Column("nonce", Line, nullable=False, server_default=""),
+    # the connection of the Spark Connect server that it runs on, and its session there; and the one that it has left
+    # for another attempt: a session is in one of these places only
+    Column("server", Line),
+    Column("session", Line),
+    Column("idle_session", Line),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "line", "barrier_id", "job", "attempt_id"),
     Index("barrier_attempt_by_request", "request_key"),
@@ -427,6 +433,14 @@ attempt = Table(
         unique=True,
         sqlite_where=_LIVE,
         postgresql_where=_LIVE,
+    ),
+    Index(
+        "barrier_attempt_idle_session",
+        "topology",
+        "server",
+        "attempt_id",
+        sqlite_where=IDLE,
+        postgresql_where=IDLE,
     ),
     # An attempt's number is its fencing token: it must not come back after a row was deleted.
     sqlite_autoincrement=True,

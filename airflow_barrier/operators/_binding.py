@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ from airflow_barrier.protocol.topology import Fragment, Job
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.coordinator.staging import Ready
-    from airflow_barrier.protocol.names import Stamp
     from airflow_barrier.spark.spec import ClosingRecord
 
 #: The operator's attribute that says which job a task is.
@@ -55,14 +55,20 @@ class Binding:
     batch_barriers: int = 1
 
 
+def _no_session() -> AbstractContextManager[bool]:
+    return nullcontext(False)
+
+
 @dataclass(frozen=True)
 class SparkWork:
     """The work itself, as the operator does it.
 
     ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
     called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
-    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``end`` stops the
-    work of an earlier attempt, whose worker is lost.
+    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``server``: the
+    connection of the Spark Connect server that it runs on; ``end`` ends a session there, that of an earlier attempt
+    whose worker is lost. ``handing_over``: what ``run`` has staged is closed in its block, and it yields whether the
+    session may then serve another attempt.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
@@ -70,4 +76,6 @@ class SparkWork:
     sql: str | None = None
     by_branch: bool = False
     run_batch: Callable[[Batch], None] | None = None
-    end: Callable[[Stamp], None] | None = None
+    server: str | None = None
+    end: Callable[[str], None] | None = None
+    handing_over: Callable[[], AbstractContextManager[bool]] = _no_session

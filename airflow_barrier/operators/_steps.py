@@ -159,6 +159,7 @@ class EpochSteps:
             sql=work.sql,
             by_branch=work.by_branch,
             code=code_of(self.task, self.context),
+            server=work.server,
             end=work.end,
             templated=templated_fields(self.task) if binding.member else (),
             done=tuple(self.done),
@@ -218,14 +219,16 @@ class EpochSteps:
         except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
             self._give_up(deployment, attempt.attempt_id, reason_of(error), actor(self.context))
             raise
-        barrier = close(
-            deployment,
-            attempt,
-            actor=actor(self.context),
-            record=record,
-            owner=self.task.dag_id,
-            by_branch=self.work.by_branch,
-        )
+        with self.work.handing_over() as idle:
+            barrier = close(
+                deployment,
+                attempt,
+                actor=actor(self.context),
+                record=record,
+                owner=self.task.dag_id,
+                by_branch=self.work.by_branch,
+                idle=idle,
+            )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
         self._after_processed(deployment, barrier)
 

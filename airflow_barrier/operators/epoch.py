@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.coordinator.staging import Ready
     from airflow_barrier.operators._submission import Submission
-    from airflow_barrier.protocol.names import Stamp
     from airflow_barrier.spark.connect import ConnectRun
     from airflow_barrier.spark.epoch import Job
-    from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+    from airflow_barrier.spark.spec import ClosingRecord
 
 
 _CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}
@@ -99,7 +99,13 @@ class SparkEpochOperator(BaseOperator):
         """Return how a job of this operator does its work: the group's steps ask for it."""
         if self.via == "connect":
             return SparkWork(
-                run=self._connect, stop=self._stop, sql=self.sql, run_batch=self._connect_batch, end=self._end
+                run=self._connect,
+                stop=self._stop,
+                sql=self.sql,
+                run_batch=self._connect_batch,
+                server=self.spark_conn_id,
+                end=self._end,
+                handing_over=self._handing_over,
             )
         return SparkWork(run=self._submit, stop=self._stop, sql=self.sql, run_batch=self._submit_batch)
 
@@ -109,10 +115,10 @@ class SparkEpochOperator(BaseOperator):
         if self._submission is not None:
             self._submission.kill()
 
-    def _end(self, stamp: Stamp) -> None:
-        from airflow_barrier.spark.connect import interrupt
+    def _end(self, session: str) -> None:
+        from airflow_barrier.spark.connect import end_sessions
 
-        interrupt(self._connect_url, stamp)
+        end_sessions(self._connect_url, session)
 
     @property
     def _connect_url(self) -> str:
@@ -121,24 +127,22 @@ class SparkEpochOperator(BaseOperator):
         return str(SparkConnectHook(self.spark_conn_id).get_connection_url())
 
     def _connect(self, ready: Ready) -> ClosingRecord:
-        job, run = self._on_connect(ready)
-        return run.run(job)
-
-    def _connect_batch(self, batch: Batch) -> None:
-        def go_on(_: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
-            batch.close(record)
-            following = batch.following()
-            return None if following is None else following.spec
-
-        job, run = self._on_connect(batch.first)
-        run.run_all(job, go_on)
-
-    def _on_connect(self, ready: Ready) -> tuple[Job, ConnectRun]:
         from airflow_barrier.spark.connect import ConnectRun
 
         job = self._epoch_job()
-        self._connect_run = ConnectRun(self._connect_url, ready.spec, ready.heads)
-        return job, self._connect_run
+        self._connect_run = ConnectRun(self._connect_url, ready.spec, ready.heads, ready.attempt.session)
+        return self._connect_run.run(job)
+
+    def _connect_batch(self, batch: Batch) -> None:
+        ready: Ready | None = batch.first
+        while ready is not None:
+            record = self._connect(ready)
+            with self._handing_over() as idle:
+                batch.close(record, idle)
+            ready = batch.following()  # which takes the session that was left just now
+
+    def _handing_over(self) -> AbstractContextManager[bool]:
+        return nullcontext(False) if self._connect_run is None else self._connect_run.handing_over()
 
     def _epoch_job(self) -> Job:
         from airflow_barrier.spark.job import load_job

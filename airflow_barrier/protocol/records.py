@@ -248,7 +248,8 @@ class Attempt(AttemptProgress):
     ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
     barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
     predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
-    ``nonce``: proves that a file is from its worker or its driver; never to be shown.
+    ``nonce``: proves that a file is from its worker or its driver; never to be shown. ``server``: the connection of the
+    Spark Connect server that it runs on, ``session``: its session there, until it leaves that to another attempt.
     """
 
     computed_in: int
@@ -261,6 +262,8 @@ class Attempt(AttemptProgress):
     line: int = 0
     code: Mapping[str, str] = field(default_factory=dict)
     nonce: str = field(default="", repr=False)
+    server: str | None = None
+    session: str | None = None
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

@@ -27,7 +27,7 @@ _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 #: Looked at only where a schema has field ids.
-_BY_FIELD_ID = {
+BY_FIELD_ID = {
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
 }
@@ -50,7 +50,7 @@ class RowReader:
         for snapshot in (stretch.start, stretch.end):
             require_widened(self._table.name, self._table.fields(snapshot), self._fields)
         files = touched(self._table, stretch)
-        set_conf(self._table.spark, _BY_FIELD_ID)
+        set_conf(self._table.spark, BY_FIELD_ID)
         parts: list[tuple[DataFrame, int]] = []
         had_deletes = stretch.start.delete_files != 0 and not stretch.only_appends
         for paths, snapshot, sign, have_deletes in (

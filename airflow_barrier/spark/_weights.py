@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.spark.identifiers import quoted
@@ -17,26 +17,32 @@ WEIGHT = "_weight"
 CHANGE_TYPE = "_change_type"
 
 
-def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """``columns`` and a weight of +1 or -1, without pairs of equal rows of which one came and one went."""
+def netted(frame: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+    """The columns that ``kinds`` names with their types, and a weight of +1 or -1, without pairs of equal rows of which
+    one came and one went. The frame is not asked for them, since Spark would have to analyse all of it.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
-    with_maps = [name for name in columns if _has_map(kinds[name])]
-    compared = {name: F.col(quoted(name)) for name in columns if name not in with_maps}
+    with_maps = [name for name, kind in kinds.items() if _has_map(kind)]
+    compared = {name: F.col(quoted(name)) for name in kinds if name not in with_maps}
     compared |= {f"_compared_{name}": _without_maps(F.col(quoted(name)), kinds[name]) for name in with_maps}
     total = frame.groupBy(*(column.alias(name) for name, column in compared.items())).agg(
         F.sum(quoted(WEIGHT)).alias(WEIGHT), *(F.first(quoted(name)).alias(name) for name in with_maps)
     )
     copies = F.expr(f"array_repeat(int(sign({quoted(WEIGHT)})), int(abs({quoted(WEIGHT)})))")
-    return total.where(f"{quoted(WEIGHT)} <> 0").select(*map(quoted, columns), F.explode(copies).alias(WEIGHT))
+    return total.where(f"{quoted(WEIGHT)} <> 0").select(*map(quoted, kinds), F.explode(copies).alias(WEIGHT))
+
+
+def kinds_of(frame: DataFrame) -> dict[str, DataType]:
+    """The frame's columns with their types."""
+    return {field.name: field.dataType for field in frame.schema.fields}
 
 
 def comparable(frame: DataFrame, columns: Sequence[str]) -> list[Column]:
     """The columns in a form in which Spark compares all of their values, maps too."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    kinds = kinds_of(frame)
     return [_without_maps(F.col(quoted(name)), kinds[name]) for name in columns]
 
 

@@ -14,7 +14,7 @@ from airflow_barrier.protocol.codec import encode
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads, damaged, proven, signed
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, proven, signed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,20 +59,24 @@ def batch_conf() -> dict[str, str]:
     return {BATCH_PATIENCE: str(PATIENCE)}
 
 
-def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn, heads: Heads | None = None) -> None:
-    """Run ``job`` for ``first``, and for whatever ``go_on`` gives; ``heads`` is for :func:`run_epoch`.
+def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn) -> None:
+    """Run ``job`` for ``first``, and for whatever ``go_on`` gives.
 
     Raises what :func:`run_epoch` and ``go_on`` do.
     """
     spec: EpochSpec | None = first
     while spec is not None:
-        record = run_epoch(spark, spec, job, heads)
+        record = run_epoch(spark, spec, job)
         spec = go_on(spec, record)
         if spec is not None:
-            _refresh(spark, spec)
+            refresh(spark, spec)
 
 
-def _refresh(spark: SparkSession, spec: EpochSpec) -> None:
-    """The session may have cached the tables as they were before this epoch's branches were made."""
+def refresh(spark: SparkSession, spec: EpochSpec) -> None:
+    """Have a session that ran another epoch see this one's tables: its catalog may have cached them as they were before
+    the branches were made.
+    """
+    if spark.conf.get(f"spark.sql.catalog.{spec.catalog}.cache-enabled", "true").lower() == "false":
+        return
     for table in {*spec.inputs, *spec.bases}:
         spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
 from airflow_barrier.protocol.snapshots import Snapshot, Stretch, TableDelta, stretches
+from airflow_barrier.spark._fields import column_types, places
 from airflow_barrier.spark._iceberg import IcebergTable
 from airflow_barrier.spark._rows import RowReader
 from airflow_barrier.spark._scans import scan
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, labelled, netted
+from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, kinds_of, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 def changes(
@@ -66,7 +68,7 @@ def changes(
         return _constant(_nothing(source, until), names, 0)
     frame = _together(parts)
     if len({sign for _, sign in parts}) > 1 or 0 in {sign for _, sign in parts}:
-        frame = netted(frame, frame.columns[:-1])
+        frame = netted(frame, _kinds(source, until, frame))
     return labelled(frame.toDF(*names, WEIGHT), names)
 
 
@@ -128,6 +130,15 @@ def _changed(source: IcebergTable, until: Snapshot, among: Sequence[Stretch]) ->
 
 def _together(parts: Sequence[tuple[DataFrame, int]]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), (part for part, _ in parts))
+
+
+def _kinds(source: IcebergTable, until: Snapshot, frame: DataFrame) -> dict[str, DataType]:
+    """The types of the columns as of ``until``, which ``frame`` calls by their place, before its weight."""
+    fields = source.fields(until)
+    try:
+        return dict(zip(places(fields), column_types(source.name, fields), strict=True))
+    except InexactChangesError:  # a type that only Iceberg's scans give
+        return {name: kind for name, kind in kinds_of(frame).items() if name != WEIGHT}
 
 
 def _end(source: IcebergTable, start: int | None, end: int | None) -> Snapshot | None:

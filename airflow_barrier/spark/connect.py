@@ -1,22 +1,27 @@
-"""Handing work to a Spark Connect server: a session per attempt, which any process can stop."""
+"""Handing work to a Spark Connect server: each attempt in a session that no other one is in, and that any process can
+end.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
-from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.spark.batch import GoOn, run_epochs
+from airflow_barrier.spark.batch import refresh
+from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from airflow_barrier.spark._traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +47,12 @@ _CHANNEL_OPTIONS = [
 ]
 
 
-def session_id_of(stamp: Stamp) -> str:
-    """The session that an attempt runs in. Derived, so that whoever knows the attempt can stop its work."""
-    return str(uuid.uuid5(_NAMESPACE, f"{stamp.incarnation}/{stamp.topology}/{stamp.attempt_id}"))
+def connect_session(
+    url: str, session_id: str | None = None, timeout: float = CONNECT_TIMEOUT, traces: Traces | None = None
+) -> SparkSession:
+    """A session on the server at ``url`` (``sc://host:port/;token=…``): a new one, or that of ``session_id``.
 
-
-def connect_session(url: str, session_id: str | None = None, timeout: float = CONNECT_TIMEOUT) -> SparkSession:
-    """A new session on the server at ``url`` (``sc://host:port/;token=…``), never a shared one.
+    ``traces`` listens to what its client asks.
 
     A lost server is retried for half a minute, not for the ten minutes of the client's own choice. Raises
     :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server accepts no connection within
@@ -70,6 +74,8 @@ def connect_session(url: str, session_id: str | None = None, timeout: float = CO
         builder.set(builder.PARAM_USER_ID, _USER)
     if session_id is not None:
         builder.set(builder.PARAM_SESSION_ID, session_id)
+    if traces is not None:
+        builder.add_interceptor(traces)
     # pyspark's functions ask this variable which engine they build expressions for
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     session = SparkSession.builder.channelBuilder(builder).create()
@@ -96,6 +102,11 @@ def stop_session(session: SparkSession) -> None:
         connect.client.release_session()
     except SparkConnectException as error:
         log.warning("Spark Connect session %s was not released: %s", connect.session_id, first_line(error))
+    _leave(connect)
+
+
+def _leave(connect: Any) -> None:
+    """Close the client of a session, which stays on the server as it is."""
     connect.release_session_on_close = False
     connect.stop()
     _spare_the_pool(connect)  # closed once more when it is garbage collected
@@ -104,46 +115,99 @@ def stop_session(session: SparkSession) -> None:
 class ConnectRun:
     """One attempt's work on a Spark Connect server.
 
-    run = ConnectRun("sc://spark:15002", spec)
+    run = ConnectRun("sc://spark:15002", ready.spec, ready.heads, ready.attempt.session)
     record = run.run(job)          # in the task
+    with run.handing_over() as idle:
+        close(deployment, ready.attempt, record=record, idle=idle, actor="me")
     run.interrupt()                # in on_kill, or in any other process
     """
 
-    def __init__(self, url: str, spec: EpochSpec, heads: Heads | None = None) -> None:
-        """``heads``: as for :func:`~airflow_barrier.spark.driver.run_epoch`."""
+    def __init__(self, url: str, spec: EpochSpec, heads: Heads | None = None, session_id: str | None = None) -> None:
+        """``heads``: as for :func:`~airflow_barrier.spark.driver.run_epoch`. ``session_id``: a session that no other
+        attempt is in, which another one may have left; None: a new one.
+        """
         self._url = url
         self._spec = spec
         self._heads = heads
+        self._session_id = session_id or str(uuid.uuid4())
+        self._idle = False
+        self._handed_over = False
+        # a signal handler may come while its own thread has it
+        self._lock = threading.RLock()
 
     def run(self, job: Job) -> ClosingRecord:
-        """Run ``job`` in a session of its own and return what it staged. Raises what :meth:`run_all` does."""
-        records: list[ClosingRecord] = []
-        self.run_all(job, lambda _, record: records.append(record))
-        return records[0]
-
-    def run_all(self, job: Job, go_on: GoOn) -> None:
-        """Run ``job`` in a session of its own, for this epoch and for those that ``go_on`` gives.
+        """Run ``job`` in the session and return what it staged.
 
         Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` (retryable) if the server goes away, and
-        what :func:`~airflow_barrier.spark.batch.run_epochs` raises.
+        what :func:`~airflow_barrier.spark.driver.run_epoch` raises.
         """
-        session = connect_session(self._url, session_id_of(self._spec.stamp))
-        try:
-            with lost_server_is_retryable(_named(self._spec)):
+        from airflow_barrier.spark._traces import Traces
+
+        traces = Traces()
+        with lost_server_is_retryable(_named(self._spec)):
+            session = self._open(traces)
+            try:
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
-                run_epochs(session, self._spec, job, go_on, self._heads)
-        finally:
+                record = run_epoch(session, self._spec, job, self._heads)
+                session.interruptAll()  # what threads of the job have begun and nobody waits for
+                traces.remove(session)
+            except BaseException:
+                stop_session(session)
+                raise
+        if traces.lasting is not None:  # safety: session-with-traces-serves-no-other
+            log.info("%s: its session serves no other attempt, since %s", _named(self._spec), traces.lasting)
             stop_session(session)
+            return record
+        _leave(session)
+        self._idle = True
+        return record
+
+    @contextlib.contextmanager
+    def handing_over(self) -> Iterator[bool]:
+        """Close the attempt in this block: yields whether its session may then serve another one.
+
+        It is not interrupted any more. An error ends it.
+        """
+        with self._lock:
+            self._handed_over = True
+        try:
+            yield self._idle
+        except BaseException:
+            if self._idle:
+                end_sessions(self._url, self._session_id)
+            raise
 
     def interrupt(self) -> None:
         """Stop the work on the server, wherever it was started; it cannot go on with another statement either."""
-        interrupt(self._url, self._spec.stamp)
+        with self._lock:
+            if self._handed_over:  # safety: anothers-session-is-not-ended
+                return
+            end_sessions(self._url, self._session_id)
+        log.info("stopped the work of %s on Spark Connect", _named(self._spec))
+
+    def _open(self, traces: Traces) -> SparkSession:
+        session = connect_session(self._url, self._session_id, traces=traces)
+        try:
+            refresh(session, self._spec)  # the first request
+        except Exception as error:
+            stop_session(session)
+            if not _is_gone(error):
+                raise
+            log.info("%s: its session is gone, and it takes a new one: %s", _named(self._spec), first_line(error))
+            traces.lasting = "the attempt's row names another one"
+            return connect_session(self._url, _next_session(self._session_id), traces=traces)
+        return session
 
 
-def interrupt(url: str, stamp: Stamp) -> None:
-    """Stop an attempt's work on the server and close its session for good: see :func:`end_session`."""
-    end_session(url, session_id_of(stamp))
-    log.info("stopped the work of attempt %d of %s on Spark Connect", stamp.attempt_id, stamp.topology)
+def end_sessions(url: str, session_id: str) -> None:
+    """End an attempt's session with all its work, and the one that it runs in if that was gone: :func:`end_session`."""
+    for each in (session_id, _next_session(session_id)):
+        end_session(url, each)
+
+
+def _next_session(session_id: str) -> str:
+    """The session of an attempt whose own was gone. Derived, so that whoever knows the one can end both."""
+    return str(uuid.uuid5(_NAMESPACE, session_id))
 
 
 def end_session(url: str, session_id: str) -> None:
@@ -208,7 +272,14 @@ def is_lost(error: Exception) -> bool:
     if any(sign in str(error) for sign in _SHUTTING_DOWN):
         return True
     condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
-    return condition.startswith("INVALID_HANDLE") or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+    return _is_gone(error) or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+
+
+def _is_gone(error: Exception) -> bool:
+    """Return whether the server has ended the session: somebody did, nobody used it for an hour, or it restarted."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and (error.getCondition() or "").startswith("INVALID_HANDLE")
 
 
 def first_line(error: Exception) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, labelled, netted
+from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, kinds_of, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def delta_join(
     """
     keys = [on] if isinstance(on, str) else list(on)
     _check(left_previous, left_changes, right_previous, right_changes, keys, how)
-    left_rest = [name for name in left_previous.columns if name not in keys]
-    right_rest = [name for name in right_previous.columns if name not in keys]
-    columns = [*keys, *left_rest, *right_rest]
+    left, right = kinds_of(left_previous), kinds_of(right_previous)
+    rights = {name: kind for name, kind in right.items() if name not in keys}
+    kinds = {**{key: left[key] for key in keys}, **left, **rights}
     left_delta = left_changes.drop(CHANGE_TYPE)
     right_delta = right_changes.drop(CHANGE_TYPE).withColumnRenamed(WEIGHT, _OTHER_WEIGHT)
 
@@ -53,12 +53,11 @@ def delta_join(
         left_delta.join(right_delta, keys).withColumn(WEIGHT, _product()),
     ]
     if how == "left":
-        rights = {name: right_previous.schema[name].dataType for name in right_rest}
         for part in _without_match(left_previous, left_delta, right_previous, right_delta, keys):
             parts.append(_null_extended(part, rights))
-    selected = [part.select(*map(quoted, [*columns, WEIGHT])) for part in parts]
+    selected = [part.select(*map(quoted, [*kinds, WEIGHT])) for part in parts]
     frame = reduce(lambda one, other: one.union(other), selected)
-    return labelled(netted(frame, columns), columns)
+    return labelled(netted(frame, kinds), list(kinds))
 
 
 def _without_match(
@@ -88,7 +87,7 @@ def _without_match(
     ]
 
 
-def _null_extended(frame: DataFrame, columns: dict[str, DataType]) -> DataFrame:
+def _null_extended(frame: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     return frame.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in columns.items()))

@@ -21,7 +21,7 @@ from airflow_barrier.sources.port import DeadLetters, FileBacked
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.sources.spark_packages import package_error
 from airflow_barrier.spark._conf import set_conf
-from airflow_barrier.spark._rows import without_field_ids
+from airflow_barrier.spark._rows import BY_FIELD_ID, without_field_ids
 from airflow_barrier.spark.catalog_errors import catalog_error, columns_error
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+_TIME_ZONE = "spark.sql.session.timeZone"
+_STAMP = "spark.sql.iceberg.snapshot-property."
+#: How names of conf begin that each epoch sets anew.
+EACH_EPOCH_SETS = (_TIME_ZONE, _STAMP, *BY_FIELD_ID)
 
 
 def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
@@ -48,8 +53,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | Non
     CatalogUnavailableError (Spark cannot use its catalog), and whatever the job raises.
     """
     stamp = spec.stamp.properties().items()
-    properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
-    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **properties})
+    set_conf(spark, {_TIME_ZONE: "UTC", **BY_FIELD_ID, **{f"{_STAMP}{key}": value for key, value in stamp}})
     with _catalog_named(spec):  # the first statement that asks Spark for its catalog
         prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch

@@ -45,7 +45,7 @@ _LOGINS = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 #: A session's conf: what is left out of texts.
-_REDACTED = "spark.sql.redaction.string.regex"
+REDACTED = "spark.sql.redaction.string.regex"
 #: As a plan's text has them, which may end in the middle of one.
 _SECRET_OPTIONS = r"""key: "kafka\.(?:sasl|ssl)\.[^"]*+"\s++value: "[^"\\]*+(?:\\.[^"\\]*+)*+"""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -128,9 +128,9 @@ def spark_settings(what: str, credentials: Credentials | None) -> dict[str, str]
 
 def keep_off_pages(spark: SparkSession) -> None:
     """Have a Spark Connect server leave out of its pages what lets the session in: they show a plan's options."""
-    found = spark.conf.get(_REDACTED, "") or ""
+    found = spark.conf.get(REDACTED, "") or ""
     if _SECRET_OPTIONS not in found:
-        spark.conf.set(_REDACTED, f"{found}|{_SECRET_OPTIONS}".lstrip("|"))
+        spark.conf.set(REDACTED, f"{found}|{_SECRET_OPTIONS}".lstrip("|"))
 
 
 def _pem(what: str, settings: dict[str, Any], name: str) -> str | None:

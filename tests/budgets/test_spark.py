@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from airflow_barrier.spark.connect import session_id_of
 from demo.cast import barrier_time
 from demo.steps import run_barrier
 from tests.demo.conftest import SAMPLE, shopping_in
@@ -46,10 +45,8 @@ def test_the_epochs_of_a_barrier_ask_spark_no_more_than_their_budget(
         barrier(3)
         with requests(monkeypatch) as found:
             number = barrier(4)
-        sessions = {
-            session_id_of(attempt.stamp) for attempt in shopping.deployment.meta.attempts.of("shopping", number)
-        }
-    found["jobs"] = jobs_of(spark_server.ui, sessions)
+        branches = {attempt.branch for attempt in shopping.deployment.meta.attempts.of("shopping", number)}
+    found["jobs"] = jobs_of(spark_server.ui, branches)
     for what in BUDGET:
         report(f"budget, Spark, {what}: {found[what]}")
     assert {what: found[what] for what, most in BUDGET.items() if found[what] > most} == {}
@@ -78,13 +75,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield found
 
 
-def jobs_of(ui: str, sessions: set[str]) -> int:
-    """Return how many jobs Spark has run for these sessions, by its own pages, which are some moments late."""
+def jobs_of(ui: str, branches: set[str]) -> int:
+    """Return how many jobs Spark has run for these attempts, by its own pages, which are some moments late."""
     api = f"{ui}/api/v1/applications"
     (application,) = httpx.get(api, timeout=patience()).raise_for_status().json()
     counts = [-1]
     while len(counts) < 3 or len(set(counts[-3:])) > 1:
         time.sleep(0.3)
         jobs = httpx.get(f"{api}/{application['id']}/jobs", timeout=patience()).raise_for_status().json()
-        counts.append(sum(any(one in tag for tag in job.get("jobTags", ()) for one in sessions) for job in jobs))
+        counts.append(sum(any(one in tag for tag in job.get("jobTags", ()) for one in branches) for job in jobs))
     return counts[-1]

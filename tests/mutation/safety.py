@@ -174,6 +174,11 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "root-has-no-parent": "An empty table is staged on a snapshot that has nothing before it.",
         "root-is-the-attempts": "That snapshot was prepared by this very attempt.",
     },
+    "An attempt finds nothing of another one in its session, and nobody ends the session of another one.": {
+        "session-serves-one-attempt": "A session that an attempt has left is taken by one other.",
+        "session-with-traces-serves-no-other": "A session in which a job has left what cannot be taken out serves once.",
+        "anothers-session-is-not-ended": "A task that has handed over its session does not end it when it is killed.",
+    },
     "The driver does what it was told, and says what it did.": {
         "spec-digest": "The driver works by the very spec that the task wrote.",
         "spec-version": "The driver and the task understand the same by it.",

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -15,8 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
-from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.spark.connect import ConnectRun, connect_session, interrupt, session_id_of, stop_session
+from airflow_barrier.spark.connect import ConnectRun, connect_session, end_sessions, stop_session
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.job import load_job
 from airflow_barrier.spark.spec import ClosingRecord
@@ -138,15 +138,13 @@ def test_the_job_of_a_file_runs_in_a_session_of_its_own(server: LocalConnectServ
     assert barriers.spark.conf.get("spark.sql.iceberg.snapshot-property.barrier.attempt", "none") == "none"
 
 
-def test_sessions_are_never_shared_and_their_ids_can_be_derived(server: LocalConnectServer) -> None:
-    stamp = Stamp("shopping", 3, 0, 41, "incarnation")
-    assert session_id_of(stamp) == session_id_of(Stamp("shopping", 3, 0, 41, "incarnation"))
-    assert session_id_of(stamp) != session_id_of(Stamp("shopping", 3, 0, 42, "incarnation"))
-    one, two = connect_session(server.url), connect_session(server.url, session_id_of(stamp))
+def test_a_session_has_the_id_that_it_is_given(server: LocalConnectServer) -> None:
+    given = str(uuid.uuid4())
+    one, two = connect_session(server.url), connect_session(server.url, given)
     try:
         one.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
         assert two.conf.get("spark.sql.session.timeZone") != "Europe/Berlin"
-        assert two.session_id == session_id_of(stamp)
+        assert two.session_id == given
     finally:
         stop_session(one)
         stop_session(two)
@@ -168,9 +166,10 @@ def test_a_job_that_swallows_the_interruption_cannot_go_on(
     server: LocalConnectServer, monitor: Monitor, barriers: Barriers, background: Background
 ) -> None:
     spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
-    work = background(ConnectRun(server.url, spec), goes_on_after_being_interrupted)
+    session = str(uuid.uuid4())
+    work = background(ConnectRun(server.url, spec, session_id=session), goes_on_after_being_interrupted)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
-    interrupt(server.url, spec.stamp)
+    end_sessions(server.url, session)
     assert work.exception(patience()) is not None
     branch = barriers.spark.sql(f"SELECT * FROM lake.shop.user_item_amount.`branch_{spec.branch}`")
     assert branch.collect() == []
@@ -182,8 +181,10 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     """Like an Airflow worker: the main thread waits for Spark when the signal comes, and the handler calls on_kill."""
     spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     (tmp_path / "spec.json").write_text(spec.dumps())
+    session = str(uuid.uuid4())
+    program = str(Path(__file__).parent / "jobs" / "worker.py")
     worker = subprocess.Popen(
-        [sys.executable, "-W", "error", str(Path(__file__).parent / "jobs" / "worker.py"), server.url, str(tmp_path)],
+        [sys.executable, "-W", "error", program, server.url, str(tmp_path), session],
         cwd=Path(__file__).parents[2],
         stderr=subprocess.PIPE,
         text=True,
@@ -199,7 +200,7 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     finally:
         worker.kill()
         worker.wait()
-        interrupt(server.url, spec.stamp)  # where the worker has done it, nothing is running, and that is fine
+        end_sessions(server.url, session)  # where the worker has done it, nothing is running, and that is fine
 
 
 def test_the_end_of_a_session_takes_no_lock_of_another_one(server: LocalConnectServer, spark: SparkSession) -> None:
@@ -215,7 +216,7 @@ def test_the_end_of_a_session_takes_no_lock_of_another_one(server: LocalConnectS
     with ThreadPoolExecutor() as threads:
         with pool._shutdown_lock:
             collected = threads.submit(stopped.__del__)
-            interrupted = threads.submit(interrupt, server.url, Stamp("shopping", 1, 0, 1, "incarnation"))
+            interrupted = threads.submit(end_sessions, server.url, str(uuid.uuid4()))
             assert not wait([collected, interrupted], patience()).not_done
         interrupted.result()
 

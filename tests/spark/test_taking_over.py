@@ -12,7 +12,7 @@ from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
-from airflow_barrier.spark.connect import connect_session, interrupt, session_id_of
+from airflow_barrier.spark.connect import connect_session, end_sessions
 from tests.spark.test_connect import LONG, Monitor
 from tests.support.scheduling import Scheduled, run_at
 from tests.support.shop import FRAGMENT, JOBS, Shop
@@ -25,8 +25,8 @@ def test_the_next_try_ends_what_a_lost_worker_left_running(
 ) -> None:
     monitor = Monitor(int(spark_server.ui.rpartition(":")[2]))
     barrier = shop.open(5)
-    lost = shop.begin(barrier, "load")
-    session = connect_session(spark_server.url, session_id_of(lost.attempt.stamp))
+    lost = shop.begin(barrier, "load", server="spark_connect_default")
+    session = connect_session(spark_server.url, lost.attempt.session)
     with ThreadPoolExecutor() as pool:
         work = pool.submit(session.sql(LONG).collect)
         try:
@@ -35,7 +35,7 @@ def test_the_next_try_ends_what_a_lost_worker_left_running(
             assert isinstance(_next_step(shop, barrier, spark_server, monkeypatch), Ready)
             assert work.exception(patience()) is not None
         finally:
-            interrupt(spark_server.url, lost.attempt.stamp)
+            end_sessions(spark_server.url, session.session_id)
     wait_for("no task to be running", lambda: not monitor.active_tasks(session.session_id))
     assert shop.deployment.meta.attempts.get(lost.attempt.attempt_id).state is AttemptState.FENCED
 
@@ -44,8 +44,8 @@ def test_a_server_that_is_away_holds_up_no_try(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     barrier = shop.open(5)
-    shop.begin(barrier, "load")
-    monkeypatch.setattr(connect_session, "__defaults__", (None, 0.5))  # seconds, in place of half a minute
+    shop.begin(barrier, "load", server="spark_connect_default")
+    monkeypatch.setattr(connect_session, "__defaults__", (None, 0.5, None))  # seconds, in place of half a minute
     with caplog.at_level("WARNING"):
         assert isinstance(_next_step(shop, barrier, None, monkeypatch), Ready)
     assert "left running could not be stopped" in caplog.text

@@ -56,13 +56,9 @@ class Shop:
         assert isinstance(opened, Opened), opened
         return opened.barrier
 
-    def begin(self, barrier: Barrier, job: str, generation: str = "g0") -> Ready:
-        ready = begin(
-            self.deployment,
-            barrier,
-            job,
-            Asking(request_key=f"shopping_dag/{barrier.barrier_id}/{job}", generation=generation, actor="test"),
-        )
+    def begin(self, barrier: Barrier, job: str, generation: str = "g0", server: str | None = None) -> Ready:
+        asking = Asking(f"shopping_dag/{barrier.barrier_id}/{job}", generation, "test", server=server)
+        ready = begin(self.deployment, barrier, job, asking)
         assert isinstance(ready, Ready), ready
         return ready
 

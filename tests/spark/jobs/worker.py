@@ -14,8 +14,8 @@ from airflow_barrier.spark.spec import EpochSpec
 LONG = "SELECT count(*) FROM range(0, 10000000000000, 1, 2) WHERE sin(id) > 2"
 
 
-def main(url: str, folder: str) -> int:
-    run = ConnectRun(url, EpochSpec.loads(Path(folder, "spec.json").read_text()))
+def main(url: str, folder: str, session: str) -> int:
+    run = ConnectRun(url, EpochSpec.loads(Path(folder, "spec.json").read_text()), session_id=session)
     killed = []
 
     def on_kill(*_: Any) -> None:

@@ -1,0 +1,140 @@
+"""What a job leaves in its Spark Connect session, told by what the session's client asks the server.
+
+A session serves another attempt only if that attempt finds nothing of this one in it. So this is a list of what is
+known to leave nothing, or something that can be taken out; whatever else is asked makes the session serve once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from airflow_barrier.spark.driver import EACH_EPOCH_SETS
+from airflow_barrier.systems.kafka_settings import REDACTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HARMLESS_COMMANDS = frozenset(
+    {"write_operation", "write_operation_v2", "merge_into_table_command", "remove_cached_remote_relation_command"}
+)
+_HARMLESS_CATALOG = frozenset(
+    {
+        *("current_catalog", "current_database", "list_catalogs", "list_databases", "list_tables", "list_columns"),
+        *("get_database", "get_table", "database_exists", "table_exists", "function_exists", "is_cached"),
+        *("drop_temp_view", "uncache_table", "refresh_table", "refresh_by_path"),
+    }
+)
+#: First words of statements that change tables at most.
+_HARMLESS_SQL = frozenset(
+    {
+        *("select", "with", "from", "values", "table", "describe", "desc", "show", "explain"),
+        *("insert", "merge", "update", "delete", "truncate", "call", "alter", "analyze", "refresh"),
+    }
+)
+_COMMENT = re.compile(r"\s+|--[^\n]*|/\*.*?\*/|\(", re.DOTALL)
+_TEMPORARY_VIEW = re.compile(
+    r"create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(?:if\s+not\s+exists\s+)?(?:`([^`]+)`|(\w+))", re.IGNORECASE
+)
+_TABLE = re.compile(r"(?:create|create\s+or\s+replace|replace|drop)\s+table\b", re.IGNORECASE)
+
+
+class Traces(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+):
+    """Listens to one session's client.
+
+    ``lasting``: the first thing that the job left and that cannot be taken out, in words (None: there is none).
+    """
+
+    def __init__(self) -> None:
+        self.lasting: str | None = None
+        self._views: set[str] = set()
+
+    def remove(self, session: SparkSession) -> None:
+        """Take out of the session what can be: the temporary views."""
+        for view in sorted(self._views):
+            session.catalog.dropTempView(view)
+        self._views.clear()
+
+    def intercept_unary_unary(self, go_on: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Called by gRPC before each request: Config, AnalyzePlan and the like."""
+        return self._seen(go_on, details, request)
+
+    def intercept_unary_stream(self, go_on: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Called by gRPC before each request: ExecutePlan and the like."""
+        return self._seen(go_on, details, request)
+
+    def intercept_stream_unary(self, go_on: Callable[..., Any], details: Any, requests: Any) -> Any:
+        """Called by gRPC before each request: AddArtifacts."""
+        self._leaves("it sent files to the session")
+        return go_on(details, requests)
+
+    def _seen(self, go_on: Callable[..., Any], details: Any, request: Any) -> Any:
+        method = details.method.rpartition("/")[2]
+        if method == "ExecutePlan":
+            self._plan(request.plan)
+        elif method == "Config":
+            self._conf(request.operation)
+        elif method == "CloneSession":
+            self._leaves("it cloned the session")
+        return go_on(details, request)
+
+    def _conf(self, operation: Any) -> None:
+        kind = operation.WhichOneof("op_type")
+        if kind == "set":
+            names = [pair.key for pair in operation.set.pairs]
+        elif kind == "unset":
+            names = list(operation.unset.keys)
+        else:
+            return
+        others = [name for name in names if not name.startswith((*EACH_EPOCH_SETS, REDACTED))]
+        if others:
+            self._leaves(f"it set {', '.join(others)}")
+
+    def _plan(self, plan: Any) -> None:
+        kind = plan.WhichOneof("op_type")
+        if kind == "command":
+            self._command(plan.command)
+        elif plan.root.WhichOneof("rel_type") == "catalog":
+            asked = plan.root.catalog.WhichOneof("cat_type")
+            if asked not in _HARMLESS_CATALOG:
+                self._leaves(f"it called the catalog's {asked}")
+
+    def _command(self, command: Any) -> None:
+        kind = command.WhichOneof("command_type")
+        if kind == "sql_command":
+            given = command.sql_command.input
+            inner = given.with_relations.root if given.WhichOneof("rel_type") == "with_relations" else given
+            self._statement(inner.sql.query)
+        elif kind == "create_dataframe_view" and not command.create_dataframe_view.is_global:
+            self._views.add(command.create_dataframe_view.name)
+        elif kind not in _HARMLESS_COMMANDS:
+            self._leaves(f"it sent the command {kind}")
+
+    def _statement(self, text: str) -> None:
+        text = _without_comments(text)
+        view = _TEMPORARY_VIEW.match(text)
+        if view is not None:
+            self._views.add(view[1] or view[2])
+            return
+        first = re.match(r"\w*", text)
+        word = first[0].lower() if first else ""
+        if word not in _HARMLESS_SQL and not _TABLE.match(text):
+            self._leaves(f"it executed a statement that begins with {word.upper() or 'none of the known words'}")
+
+    def _leaves(self, what: str) -> None:
+        self.lasting = self.lasting or what
+
+
+def _without_comments(text: str) -> str:
+    """The statement from its first word on."""
+    at = 0
+    while (found := _COMMENT.match(text, at)) is not None:
+        at = found.end()
+    return text[at:]
