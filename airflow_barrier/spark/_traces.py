@@ -36,9 +36,7 @@ _HARMLESS_SQL = frozenset(
     }
 )
 _COMMENT = re.compile(r"\s+|--[^\n]*|/\*.*?\*/|\(", re.DOTALL)
-_TEMPORARY_VIEW = re.compile(
-    r"create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(?:if\s+not\s+exists\s+)?(?:`([^`]+)`|(\w+))", re.IGNORECASE
-)
+_TEMPORARY_VIEW = re.compile(r"create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(?:`([^`]+)`|(\w+))", re.IGNORECASE)
 _TABLE = re.compile(r"(?:create|create\s+or\s+replace|replace|drop)\s+table\b", re.IGNORECASE)
 
 
@@ -101,6 +99,8 @@ class Traces(
         kind = plan.WhichOneof("op_type")
         if kind == "command":
             self._command(plan.command)
+        elif kind != "root":
+            self._leaves("it sent a plan that cannot be looked into")
         elif plan.root.WhichOneof("rel_type") == "catalog":
             asked = plan.root.catalog.WhichOneof("cat_type")
             if asked not in _HARMLESS_CATALOG:

@@ -76,7 +76,8 @@ def refresh(spark: SparkSession, spec: EpochSpec) -> None:
     """Have a session that ran another epoch see this one's tables: its catalog may have cached them as they were before
     the branches were made.
     """
-    if spark.conf.get(f"spark.sql.catalog.{spec.catalog}.cache-enabled", "true").lower() == "false":
+    cached = spark.conf.get(f"spark.sql.catalog.{spec.catalog}.cache-enabled", "true")
+    if str(cached).lower() == "false":
         return
     for table in {*spec.inputs, *spec.bases}:
         spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")

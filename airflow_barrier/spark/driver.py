@@ -44,8 +44,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | Non
     """Run ``job`` and return what it staged in every outlet. Nothing counts before that record is handed over.
 
     A spec with corrections has these run instead. ``heads``, of a driver that can ask the catalog: there it is asked
-    what the job staged, and not through Spark. Before the job Spark is asked in any case, which shows that its catalog
-    is the one in which the branches were made.
+    where the branches are, and Spark only whether it sees them: its catalog has to be the one in which they were made.
 
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
     Raises SilentOutletError, ChangedOutletError (the job's fault), StagedTableError (the branch is not as it was
@@ -55,7 +54,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | Non
     stamp = spec.stamp.properties().items()
     set_conf(spark, {_TIME_ZONE: "UTC", **BY_FIELD_ID, **{f"{_STAMP}{key}": value for key, value in stamp}})
     with _catalog_named(spec):  # the first statement that asks Spark for its catalog
-        prepared = _heads(spark, spec)
+        prepared = _seen_by_both(spark, spec, heads) if heads else _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
@@ -148,6 +147,16 @@ def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> Source
             except Exception as again:
                 return source_error(again, [url])
     return None
+
+
+def _seen_by_both(spark: SparkSession, spec: EpochSpec, heads: Heads) -> dict[str, int]:
+    """The head of the attempt branch on every outlet, by the catalog. Spark plans a query of these branches, which says
+    that it sees them, and runs none.
+    """
+    found = _complete(spec, heads(sorted(spec.bases), spec.branch))
+    branches = [table_name(spec.catalog, outlet, f"branch_{spec.branch}") for outlet in found]
+    spark.sql(" UNION ALL ".join(f"SELECT 1 FROM {branch}" for branch in branches))
+    return found
 
 
 def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:

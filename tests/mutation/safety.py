@@ -176,7 +176,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     },
     "An attempt finds nothing of another one in its session, and nobody ends the session of another one.": {
         "session-serves-one-attempt": "A session that an attempt has left is taken by one other.",
-        "session-with-traces-serves-no-other": "A session in which a job has left what cannot be taken out serves once.",
+        "session-with-traces-serves-no-other": "A session serves once if a job leaves in it what cannot be taken out.",
         "anothers-session-is-not-ended": "A task that has handed over its session does not end it when it is killed.",
     },
     "The driver does what it was told, and says what it did.": {
