@@ -456,15 +456,19 @@ def _take_session(connection: Connection, attempt: Attempt) -> str:
     idle = connection.execute(
         select(_ATTEMPT.attempt_id, _ATTEMPT.job, _ATTEMPT.idle_session)
         .where(_ATTEMPT.topology == attempt.topology, _ATTEMPT.server == attempt.server, schema.IDLE)
-        .order_by((_ATTEMPT.job == attempt.job).desc(), _ATTEMPT.attempt_id)
+        .order_by((_ATTEMPT.job == attempt.job).desc(), _ATTEMPT.attempt_id.desc())
         .limit(_MOST_IDLE)
     ).all()
-    if not idle or (idle[0].job != attempt.job and len(idle) < _MOST_IDLE):
+    if idle and idle[0].job == attempt.job:
+        left = idle[0]
+    elif len(idle) == _MOST_IDLE:
+        left = idle[-1]
+    else:
         return str(uuid.uuid4())
     connection.execute(  # safety: session-serves-one-attempt
-        update(schema.attempt).where(_ATTEMPT.attempt_id == idle[0].attempt_id).values(idle_session=None)
+        update(schema.attempt).where(_ATTEMPT.attempt_id == left.attempt_id).values(idle_session=None)
     )
-    return str(idle[0].idle_session)
+    return str(left.idle_session)
 
 
 def _surroundings(

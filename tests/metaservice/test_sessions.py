@@ -112,3 +112,5 @@ def test_only_a_session_that_the_fenced_attempt_is_still_in_is_ended(shop: Shop)
     lost = shop.begin(barrier, "load", "g2", server="connect")
     clear("g3")
     assert ended == [lost.attempt.session]
+    # nobody else gets it
+    assert shop.begin(barrier, "load", "g4", server="connect").attempt.session not in ended
