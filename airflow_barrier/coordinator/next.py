@@ -154,11 +154,10 @@ class JobTask:
     """A task that is a job, as it asks for its next step.
 
     ``request_key`` names the task in its run. ``generation`` is equal in all of its tries, and another one after a
-    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch`` and ``code`` are as in
-    :class:`~airflow_barrier.coordinator.staging.Asking`. ``end`` stops the Spark work of an earlier attempt, whose
-    worker is lost. ``templated``: fields that Airflow rendered for this run, and that are right for no other barrier.
-    ``done``: barriers before the run's own that this task has worked off. ``known`` is told the barrier that the next
-    step is for, before anything is done for it.
+    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch``, ``code``, ``end`` and
+    ``profile`` are as in :class:`~airflow_barrier.coordinator.staging.Asking`. ``templated``: fields that Airflow
+    rendered for this run, and that are right for no other barrier. ``done``: barriers before the run's own that this
+    task has worked off. ``known`` is told the barrier that the next step is for, before anything is done for it.
     """
 
     fragment: Fragment
@@ -170,6 +169,7 @@ class JobTask:
     sql: str | None = None
     by_branch: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
+    profile: str = "auto"
     end: Callable[[Stamp], None] | None = None
     templated: tuple[str, ...] = ()
     done: tuple[int, ...] = ()
@@ -352,7 +352,15 @@ def _step_at(
 
 def _asking(run: Run, task: JobTask) -> Asking:
     return Asking(
-        task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, task.code, task.end
+        task.request_key,
+        task.generation,
+        task.actor,
+        run.ref.dag_id,
+        task.sql,
+        task.by_branch,
+        task.code,
+        task.end,
+        task.profile,
     )
 
 

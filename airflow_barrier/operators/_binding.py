@@ -62,7 +62,7 @@ class SparkWork:
     ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
     called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
     the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``end`` stops the
-    work of an earlier attempt, whose worker is lost.
+    work of an earlier attempt, whose worker is lost. ``profile``: how it goes about small epochs.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
@@ -71,3 +71,4 @@ class SparkWork:
     by_branch: bool = False
     run_batch: Callable[[Batch], None] | None = None
     end: Callable[[Stamp], None] | None = None
+    profile: str = "auto"

@@ -26,6 +26,7 @@ class LeadingSteps(EpochSteps):
             actor=actor(self.context),
             owner=self.task.dag_id,
             sql=self.work.sql,
+            profile=self.work.profile,
         )
         batch = Batch(
             deployment,

@@ -159,6 +159,7 @@ class EpochSteps:
             sql=work.sql,
             by_branch=work.by_branch,
             code=code_of(self.task, self.context),
+            profile=work.profile,
             end=work.end,
             templated=templated_fields(self.task) if binding.member else (),
             done=tuple(self.done),

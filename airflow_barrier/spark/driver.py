@@ -27,6 +27,7 @@ from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.profile import conf_for
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | Non
     """
     stamp = spec.stamp.properties().items()
     properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
-    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **properties})
+    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **properties, **conf_for(spark, spec)})
     with _catalog_named(spec):  # the first statement that asks Spark for its catalog
         prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
