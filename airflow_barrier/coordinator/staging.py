@@ -32,7 +32,7 @@ from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.snapshots import Told
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.sources.port import Sized, Source
-from airflow_barrier.spark.profile import Inlet, Profile, profile_of
+from airflow_barrier.spark.profile import SPARKS_OWN, Inlet, Profile, profile_of
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads, damaged, digest_of, new_key
 from airflow_barrier.tables.port import Look
 
@@ -362,11 +362,8 @@ def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, told: Told
     # what a correction stands in for need not be there any more
     sources = [] if corrections else [deployment.source_of(source) for source in job.externals]
     cuts = {} if corrections else checked_cuts(deployment, attempt, job, asking.actor)
-    if asking.by_branch or corrections or asking.profile == "spark":
-        profile = Profile({}, (), "nothing else was asked for")
-    else:
-        profile = _profile(attempt, told, sources, cuts)
-        log.info("%s: %s: %s", attempt, "a small epoch" if profile.conf else "Spark's own conf", profile.reason)
+    keeps_conf = asking.by_branch or corrections or asking.profile == "spark"
+    profile = SPARKS_OWN if keeps_conf else _profile(attempt, told, sources, cuts)
     spec = EpochSpec(
         job=attempt.job,
         topology=attempt.topology,
@@ -411,7 +408,9 @@ def _profile(attempt: Attempt, told: Told, sources: Iterable[Source], cuts: Mapp
     others = {table: told.sizes.get(table) for table in attempt.bases}
     for source in sources:
         others[source.name] = source.size(cuts[source.name]) if isinstance(source, Sized) else None
-    return profile_of({table: Inlet(changed(table), told.sizes.get(table)) for table in attempt.inputs}, others)
+    found = profile_of({table: Inlet(changed(table), told.sizes.get(table)) for table in attempt.inputs}, others)
+    log.info("%s: %s: %s", attempt, "a small epoch" if found.conf else "Spark's own conf", found.reason)
+    return found
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:

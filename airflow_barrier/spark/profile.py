@@ -58,6 +58,9 @@ class Profile:
     reason: str
 
 
+SPARKS_OWN = Profile({}, (), "")
+
+
 def profile_of(inlets: Mapping[str, Inlet], others: Mapping[str, int | None]) -> Profile:
     """Return the profile of an epoch that reads the changes of ``inlets``, or all of them, and ``others`` whole: what a
     MERGE reads of its outlets, and external sources, by name with their bytes (None: nobody knows).
@@ -106,9 +109,9 @@ def conf_for(spark: SparkSession, spec: EpochSpec) -> dict[str, str]:
 
 def take_back(spark: SparkSession) -> None:
     """Let the session have Spark's own conf again, for an epoch that reads more than its profile is for."""
-    for key in _parsed(spark.conf.get(_GIVEN, "")):
+    given = spark.conf.get(_GIVEN, "")
+    for key in (*_parsed(given), _GIVEN) if given else ():
         spark.conf.unset(key)
-    spark.conf.unset(_GIVEN)
 
 
 def _text(conf: Mapping[str, str]) -> str:
