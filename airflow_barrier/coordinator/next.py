@@ -153,10 +153,10 @@ class JobTask:
     """A task that is a job, as it asks for its next step.
 
     ``request_key`` names the task in its run. ``generation`` is equal in all of its tries, and another one after a
-    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch``, ``code``, ``server`` and
-    ``end`` are as in :class:`~airflow_barrier.coordinator.staging.Asking`. ``templated``: fields that Airflow rendered
-    for this run, and that are right for no other barrier. ``done``: barriers before the run's own that this task has
-    worked off. ``known`` is told the barrier that the next step is for, before anything is done for it.
+    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch``, ``code``, ``server``, ``end``
+    and ``profile`` are as in :class:`~airflow_barrier.coordinator.staging.Asking`. ``templated``: fields that Airflow
+    rendered for this run, and that are right for no other barrier. ``done``: barriers before the run's own that this
+    task has worked off. ``known`` is told the barrier that the next step is for, before anything is done for it.
     """
 
     fragment: Fragment
@@ -170,6 +170,7 @@ class JobTask:
     code: Mapping[str, str] = field(default_factory=dict)
     server: str | None = None
     end: Callable[[str], None] | None = None
+    profile: str = "auto"
     templated: tuple[str, ...] = ()
     done: tuple[int, ...] = ()
     known: Known = _nobody
@@ -351,9 +352,16 @@ def _step_at(
 
 def _asking(run: Run, task: JobTask) -> Asking:
     return Asking(
-        *(task.request_key, task.generation, task.actor, run.ref.dag_id, task.sql, task.by_branch, task.code),
-        server=task.server,
-        end=task.end,
+        task.request_key,
+        task.generation,
+        task.actor,
+        run.ref.dag_id,
+        task.sql,
+        task.by_branch,
+        task.code,
+        task.server,
+        task.end,
+        task.profile,
     )
 
 

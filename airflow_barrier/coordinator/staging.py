@@ -26,11 +26,13 @@ from airflow_barrier.protocol.errors import (
     UnprovenFileError,
 )
 from airflow_barrier.protocol.names import is_rehearsal
-from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef, StagedTable
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, Need, RunRef, StagedTable
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
-from airflow_barrier.protocol.snapshots import TableDelta
+from airflow_barrier.protocol.snapshots import Told
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
+from airflow_barrier.sources.port import Sized, Source
+from airflow_barrier.spark.profile import SPARKS_OWN, Inlet, Profile, profile_of
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads, damaged, digest_of, new_key
 from airflow_barrier.tables.port import Look
 
@@ -46,6 +48,7 @@ class Asking:
     code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``: what the task runs, to be
     kept with the attempt. ``server``: the connection of the Spark Connect server that the job runs on (None: it runs
     elsewhere). ``end`` ends a session there with its work: that of an earlier attempt, whose worker is lost.
+    ``profile``: one of :data:`~airflow_barrier.spark.profile.PROFILES`.
     """
 
     request_key: str
@@ -57,6 +60,7 @@ class Asking:
     code: Mapping[str, str] = field(default_factory=dict)
     server: str | None = None
     end: Callable[[str], None] | None = None
+    profile: str = "auto"
 
     def request(self, barrier: Barrier, job: str) -> Request:
         """Return the MetaService's request for an attempt of ``job`` at ``barrier``."""
@@ -362,11 +366,14 @@ def _absorb(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> A
     return deployment.meta.attempts.rebase(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, deltas: Mapping[str, TableDelta]) -> Ready:
+def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, told: Told) -> Ready:
     attempt, barrier, job = begun.attempt, begun.barrier, begun.job
     corrections = corrections_of(deployment, attempt, job, asking.by_branch)
     # what a correction stands in for need not be there any more
     sources = [] if corrections else [deployment.source_of(source) for source in job.externals]
+    cuts = {} if corrections else checked_cuts(deployment, attempt, job, asking.actor)
+    keeps_conf = asking.by_branch or corrections or asking.profile == "spark"
+    profile = SPARKS_OWN if keeps_conf else _profile(attempt, told, sources, cuts)
     spec = EpochSpec(
         job=attempt.job,
         topology=attempt.topology,
@@ -381,14 +388,16 @@ def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, deltas: Ma
         previous=attempt.previous,
         bases=attempt.bases,
         externals={source.name: source.for_driver() for source in sources},
-        cuts={} if corrections else checked_cuts(deployment, attempt, job, asking.actor),
+        cuts=cuts,
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
         nonce=attempt.nonce,
         sql=asking.sql,
         corrections=corrections,
         secrets={source.name: source.secrets for source in sources if source.secrets},
-        deltas=deltas,
+        deltas=told.deltas,
+        conf=profile.conf,
+        large=profile.large,
     )
     key = new_key()
     text = spec.dumps(key)
@@ -396,6 +405,22 @@ def _write_spec(deployment: Deployment, begun: Begun, asking: Asking, deltas: Ma
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
     return Ready(attempt, spec, uri, digest_of(text), key if spec.secrets else None, deployment.tables.heads)
+
+
+def _profile(attempt: Attempt, told: Told, sources: Iterable[Source], cuts: Mapping[str, Cut]) -> Profile:
+    """Return how Spark is told to go about what the attempt can read."""
+
+    def changed(table: str) -> int | None:
+        if attempt.previous.get(table) is None:  # all of it came in this epoch
+            return told.sizes.get(table)
+        return told.deltas[table].bytes if table in told.deltas else None
+
+    others = {table: told.sizes.get(table) for table in attempt.bases}
+    for source in sources:
+        others[source.name] = source.size(cuts[source.name]) if isinstance(source, Sized) else None
+    found = profile_of({table: Inlet(changed(table), told.sizes.get(table)) for table in attempt.inputs}, others)
+    log.info("%s: %s: %s", attempt, "a small epoch" if found.conf else "Spark's own conf", found.reason)
+    return found
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:

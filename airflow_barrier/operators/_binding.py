@@ -68,7 +68,7 @@ class SparkWork:
     the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``server``: the
     connection of the Spark Connect server that it runs on; ``end`` ends a session there, that of an earlier attempt
     whose worker is lost. ``handing_over``: what ``run`` has staged is closed in its block, and it yields whether the
-    session may then serve another attempt.
+    session may then serve another attempt. ``profile``: how it goes about small epochs.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
@@ -79,3 +79,4 @@ class SparkWork:
     server: str | None = None
     end: Callable[[str], None] | None = None
     handing_over: Callable[[], AbstractContextManager[bool]] = _no_session
+    profile: str = "auto"

@@ -27,6 +27,7 @@ class LeadingSteps(EpochSteps):
             owner=self.task.dag_id,
             sql=self.work.sql,
             server=self.work.server,
+            profile=self.work.profile,
         )
         batch = Batch(
             deployment,

@@ -160,6 +160,7 @@ class EpochSteps:
             by_branch=work.by_branch,
             code=code_of(self.task, self.context),
             server=work.server,
+            profile=work.profile,
             end=work.end,
             templated=templated_fields(self.task) if binding.member else (),
             done=tuple(self.done),

@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.spark.profile import check_profile
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,6 +48,8 @@ class SparkEpochOperator(BaseOperator):
         mode; for cluster mode hand a SparkSubmitOperator to ``barrier.job``.
     :param spark_conn_id: default ``spark_connect_default`` or ``spark_default``.
     :param conf: Spark conf of the driver, for ``via="submit"``. (templated)
+    :param profile: ``auto``: an epoch that reads little is run without Spark's adaptive execution and in few tasks,
+        where no conf of yours says otherwise. ``spark``: Spark's conf is left as it is.
 
     Killing the task stops the Spark work. Returns (XCom) the barrier's id.
 
@@ -70,6 +73,7 @@ class SparkEpochOperator(BaseOperator):
         via: str = "connect",
         spark_conn_id: str | None = None,
         conf: Mapping[str, str] | None = None,
+        profile: str = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,6 +90,8 @@ class SparkEpochOperator(BaseOperator):
         self.sql = sql
         self.via = via
         self.conf = dict(conf or {})
+        check_profile(f"task {self.task_id}", profile)
+        self.profile = profile
         self._connect_run: ConnectRun | None = None
         self._submission: Submission | None = None
 
@@ -106,8 +112,11 @@ class SparkEpochOperator(BaseOperator):
                 server=self.spark_conn_id,
                 end=self._end,
                 handing_over=self._handing_over,
+                profile=self.profile,
             )
-        return SparkWork(run=self._submit, stop=self._stop, sql=self.sql, run_batch=self._submit_batch)
+        return SparkWork(
+            run=self._submit, stop=self._stop, sql=self.sql, run_batch=self._submit_batch, profile=self.profile
+        )
 
     def _stop(self) -> None:
         if self._connect_run is not None:

@@ -138,9 +138,20 @@ class ChangedFiles:
 
 @dataclass(frozen=True)
 class TableDelta:
-    """All that is told of a table's changes but their rows: the part of its metadata document that they take, and the
-    files of each stretch that :func:`stretches` makes of them.
+    """All that is told of a table's changes but their rows: the part of its metadata document that they take, the files
+    of each stretch that :func:`stretches` makes of them, and how many ``bytes`` these files have.
     """
 
     document: Mapping[str, Any]
     stretches: tuple[ChangedFiles, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What metadata tell of tables: ``deltas`` of changes, and ``sizes``, the bytes of all files at a snapshot. A table
+    is absent where they do not tell.
+    """
+
+    deltas: Mapping[str, TableDelta]
+    sizes: Mapping[str, int]

@@ -292,6 +292,15 @@ class FileBacked(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """A source whose cuts tell how much there is to read, by which an epoch is taken for a small one."""
+
+    def size(self, cut: Cut) -> int:
+        """The bytes, as they are stored, that ``cut`` reads."""
+        ...
+
+
+@runtime_checkable
 class DeadLetters(Protocol):
     """A source whose records may not decode, and go to a table of the topology if that is declared. The declaration's
     option ``dead_letters`` names it.

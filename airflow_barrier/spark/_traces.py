@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from airflow_barrier.spark.driver import EACH_EPOCH_SETS
+from airflow_barrier.spark._conf import is_our_own
 from airflow_barrier.systems.kafka_settings import REDACTED
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Traces(
         method = details.method.rpartition("/")[2]
         if method == "ExecutePlan":
             self._plan(request.plan)
-        elif method == "Config":
+        elif method == "Config" and not is_our_own():  # each epoch sets that anew
             self._conf(request.operation)
         elif method == "CloneSession":
             self._leaves("it cloned the session")
@@ -91,7 +91,7 @@ class Traces(
             names = list(operation.unset.keys)
         else:
             return
-        others = [name for name in names if not name.startswith((*EACH_EPOCH_SETS, REDACTED))]
+        others = [name for name in names if name != REDACTED]
         if others:
             self._leaves(f"it set {', '.join(others)}")
 

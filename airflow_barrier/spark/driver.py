@@ -27,17 +27,13 @@ from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.profile import conf_for
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-_TIME_ZONE = "spark.sql.session.timeZone"
-_STAMP = "spark.sql.iceberg.snapshot-property."
-#: How names of conf begin that each epoch sets anew.
-EACH_EPOCH_SETS = (_TIME_ZONE, _STAMP, *BY_FIELD_ID)
 
 
 def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
@@ -52,7 +48,8 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | Non
     CatalogUnavailableError (Spark cannot use its catalog), and whatever the job raises.
     """
     stamp = spec.stamp.properties().items()
-    set_conf(spark, {_TIME_ZONE: "UTC", **BY_FIELD_ID, **{f"{_STAMP}{key}": value for key, value in stamp}})
+    properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
+    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **BY_FIELD_ID, **properties, **conf_for(spark, spec)})
     with _catalog_named(spec):  # the first statement that asks Spark for its catalog
         prepared = _seen_by_both(spark, spec, heads) if heads else _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch

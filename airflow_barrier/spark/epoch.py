@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +12,7 @@ from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.delta_join import delta_join
 from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.profile import take_back
 from airflow_barrier.spark.spec import EpochSpec
 from airflow_barrier.spark.undeclared import undeclared
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_barrier.sources.port import Source
+
+log = logging.getLogger(__name__)
 
 
 class Epoch:
@@ -39,6 +43,7 @@ class Epoch:
         self.spark = spark
         self._spec = spec
         self._unchanged: set[str] = set()
+        self._small = bool(spec.conf)
 
     # --- which epoch ------------------------------------------------------------------------------
 
@@ -87,13 +92,13 @@ class Epoch:
         """``table`` as of this barrier. Of the job's own outlet: what this attempt has staged so far."""
         if table in self._spec.bases:
             return self.spark.table(self.target(table))
-        return self._at(table, self._inlet(table)[0])
+        return self._whole(table, self._inlet(table)[0])
 
     def previous(self, table: str) -> DataFrame:
         """``table`` as of the barrier before. Of the job's own outlet: the state that this epoch builds on."""
         if table in self._spec.bases:
             return self._at(table, self._spec.bases[table])
-        return self._at(table, self._inlet(table)[1])
+        return self._whole(table, self._inlet(table)[1])
 
     def delta_join(self, left: str, right: str, on: str | list[str], how: str = "inner") -> DataFrame:
         """The changes of ``left JOIN right``, from the two tables' deltas and their shared previous state.
@@ -167,6 +172,14 @@ class Epoch:
 
     def _name(self, table: str, *suffix: str) -> str:
         return table_name(self._spec.catalog, table, *suffix)
+
+    def _whole(self, inlet: str, snapshot_id: int | None) -> DataFrame:
+        """All rows of an inlet. From now on the epoch is no small one if the profile was chosen without them."""
+        if self._small and inlet in self._spec.large:
+            take_back(self.spark)
+            self._small = False
+            log.info("job %s reads all of %s, and goes on with Spark's own conf", self._spec.job, inlet)
+        return self._at(inlet, snapshot_id)
 
     def _at(self, table: str, snapshot_id: int | None) -> DataFrame:
         if snapshot_id is None:  # it has no snapshot yet, but `main` may get one while we run

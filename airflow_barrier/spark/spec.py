@@ -46,7 +46,8 @@ class EpochSpec:
     of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
     ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs. ``nonce`` is the
     attempt's: it is known to its worker and its driver, and is never to be shown. ``deltas``: inlet -> what its
-    metadata tell of its changes; the driver asks Spark about the others.
+    metadata tell of its changes; the driver asks Spark about the others. ``conf``: Spark's, of the epoch's profile,
+    where no user has set it; not for an epoch that reads one of the inlets ``large`` whole.
     """
 
     job: str
@@ -70,6 +71,8 @@ class EpochSpec:
     corrections: tuple[Correction, ...] = ()
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     deltas: Mapping[str, TableDelta] = field(default_factory=dict, repr=False)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    large: tuple[str, ...] = ()
 
     @property
     def stamp(self) -> Stamp:

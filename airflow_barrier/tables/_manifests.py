@@ -40,7 +40,7 @@ _DATA, _POSITION_DELETES = 0, 1
 #: The column `file_path` of files with position deletes.
 _FILE_PATH = 2147483546
 _READ = (
-    *("content", "file_path", "file_format", "column_sizes"),
+    *("content", "file_path", "file_format", "file_size_in_bytes", "column_sizes"),
     *("lower_bounds", "upper_bounds", "referenced_data_file", "content_offset"),
 )
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -59,6 +59,7 @@ class _File:
     content: int
     file_path: str
     file_format: str
+    size: int
     content_offset: int | None
     about: str | None
     sure: bool = field(compare=False)
@@ -90,7 +91,7 @@ def table_delta(table: str, document: Document, start: int, end: int, documents:
             *(table, start, end, found),
         )
         return None
-    return TableDelta(_part(document, [snapshots[start], *chain]), told)
+    return TableDelta(_part(document, [snapshots[start], *chain]), told, sum(map(manifests.size, told)))
 
 
 def _part(document: Document, chain: Iterable[Snapshot]) -> Document:
@@ -124,6 +125,11 @@ class _Manifests:
         self._sources = partition_sources(document.get("partition-specs", ()))
         self._files: dict[str, list[_File]] = {}
         self._bytes = 0
+
+    def size(self, changed: ChangedFiles) -> int:
+        """The bytes of the data files of a stretch that :meth:`changed` has read."""
+        sizes = {file.file_path: file.size for files in self._files.values() for file in files}
+        return sum(sizes[file.file_path] for file in (*changed.moved, *changed.kept))
 
     def changed(self, stretch: Stretch) -> ChangedFiles:
         """Raises _UntoldError."""
@@ -203,14 +209,14 @@ class _Manifests:
             return [self._file(entry[data_file]) for entry in entries if entry[status] != ManifestEntryStatus.DELETED]
 
     def _file(self, record: Any) -> _File:
-        content, path, file_format, sizes, lower, upper, about, offset = (record[place] for place in _places())
+        content, path, file_format, size, sizes, lower, upper, about, offset = (record[at] for at in _places())
         if content != _POSITION_DELETES:
             about = None
         elif about is None and lower and upper:
             # of version 2: it is about one data file if the least path in it is the greatest
             bounds = lower.get(_FILE_PATH), upper.get(_FILE_PATH)
             about = bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None
-        return _File(int(content), path, file_format, offset, about, sure=self._sources <= (sizes or {}).keys())
+        return _File(int(content), path, file_format, size, offset, about, self._sources <= (sizes or {}).keys())
 
     def _input(self, location: str) -> InputFile:
         """The file as pyiceberg's readers take it, which only open it."""

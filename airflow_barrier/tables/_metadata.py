@@ -83,6 +83,14 @@ def snapshots_of(document: Document) -> dict[int, Snapshot]:
     return {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or ()}
 
 
+def size_at(document: Document, snapshot_id: int | None) -> int | None:
+    """Return how many bytes the files have that are at a snapshot (None: at none); None: its writer did not say."""
+    if snapshot_id is None:
+        return 0
+    said = snapshots_of(document).get(snapshot_id, {}).get("summary", {}).get("total-files-size")
+    return None if said is None else int(said)
+
+
 def lineage(document: Document, snapshot_id: int) -> Iterator[Snapshot]:
     """The snapshot, its parent and so on, as far as they have not been expired."""
     snapshots = snapshots_of(document)

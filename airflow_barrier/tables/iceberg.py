@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.protocol.snapshots import TableDelta
+from airflow_barrier.protocol.snapshots import Told
 from airflow_barrier.tables import _attempts, _checks, catalog_at
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
@@ -29,6 +29,7 @@ from airflow_barrier.tables._metadata import (
     is_wap_enabled,
     ref_of,
     refs_of,
+    size_at,
     snapshots_of,
     taken_in,
 )
@@ -199,7 +200,7 @@ class IcebergTables(Looking):
 
     def prepare(
         self, bases: Mapping[str, int | None], stamp: Stamp, since: Mapping[str, int | None] = MappingProxyType({})
-    ) -> dict[str, TableDelta]:
+    ) -> Told:
         seen: dict[str, Document] = {}
 
         def edit(document: Document, location: str, *, table: str, base: int | None) -> Changes:
@@ -214,12 +215,16 @@ class IcebergTables(Looking):
             return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
 
         self._committer.commit({table: partial(edit, table=table, base=base) for table, base in bases.items()})
-        told = {
+        deltas = {
             table: table_delta(table, seen[table], start, end, self._documents)
             for table, start in since.items()
             if start is not None and (end := bases[table]) is not None
         }
-        return {table: delta for table, delta in told.items() if delta is not None}
+        sizes = {table: size_at(seen[table], base) for table, base in bases.items()}
+        return Told(
+            {table: delta for table, delta in deltas.items() if delta is not None},
+            {table: size for table, size in sizes.items() if size is not None},
+        )
 
     # --- publishing -------------------------------------------------------------------------------
 

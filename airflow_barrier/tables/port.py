@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.protocol.snapshots import TableDelta
+from airflow_barrier.protocol.snapshots import Told
 from airflow_barrier.protocol.states import Decision
 
 if TYPE_CHECKING:
@@ -256,14 +256,14 @@ class TableFormat(Look, Protocol):
 
     def prepare(
         self, bases: Mapping[str, int | None], stamp: Stamp, since: Mapping[str, int | None] = MappingProxyType({})
-    ) -> Mapping[str, TableDelta]:
+    ) -> Told:
         """Make the attempt branch on each table at its base; again is fine.
 
         Without a base (the table has no snapshots, or all is computed anew) the branch starts with an empty snapshot
         of its own, so that engines can read and merge into it; `main` stays as it is, or absent.
 
-        Return what the metadata of each table in ``since`` tell of the changes from that snapshot to its base; nothing
-        of one about which they do not tell, and Spark has to be asked.
+        Return what metadata tell: of each table in ``since`` the changes from that snapshot to its base, and the sizes
+        of all tables at their bases. Of changes about which they do not tell Spark has to be asked.
         """
         ...
 

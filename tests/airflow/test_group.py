@@ -400,6 +400,7 @@ def test_the_topology_of_a_commit_is_no_template() -> None:
         ({}, "either application=... or sql=..."),
         ({"sql": "SELECT 1", "application": "/a.py"}, "not both"),
         ({"application": "/a.py", "via": "livy"}, "found 'livy'"),
+        ({"application": "/a.py", "profile": "fast"}, "task load: profile: expected 'auto' or 'spark', found 'fast'"),
         ({"application": "/a.py", "via": "submit", "job": "load"}, "a file of its own"),
     ],
 )

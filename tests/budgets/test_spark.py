@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Requests that the client waits for (those that only free something it does not), and Spark's jobs.
-BUDGET = {"ExecutePlan": 31, "AnalyzePlan": 23, "Config": 25, "jobs": 63}
+BUDGET = {"ExecutePlan": 31, "AnalyzePlan": 23, "Config": 31, "jobs": 26}
 
 
 @pytest.mark.timeout(600)

@@ -112,7 +112,7 @@ def _step(chance: Random, side: Side) -> tuple[str, Callable[[Side], object]]:
     dropped = tuple(name for name, at in refs.items() if name.startswith("barrier_") and chance.random() < 0.2)
     branch = chance.choice(branches)
     steps: dict[str, Callable[[Side], object]] = {
-        "prepare": lambda of: of.tables.prepare({of.table: of.id_of(base)}, stamp),
+        "prepare": lambda of: of.tables.prepare({of.table: of.id_of(base)}, stamp).deltas,
         "an attempt's append": lambda of: of.append(branch, stamp),
         "an attempt": lambda of: (of.tables.prepare({of.table: of.id_of(main)}, stamp), of.append(stamp.branch, stamp))[
             1

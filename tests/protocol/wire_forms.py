@@ -130,8 +130,11 @@ SPEC = EpochSpec(
                     added_have_deletes=False,
                 ),
             ),
+            bytes=4096,
         )
     },
+    conf={"spark.sql.adaptive.enabled": "false"},
+    large=("shop.b",),
 )
 RECORD = ClosingRecord(
     12, {"shop.a": StagedTable("shop.a", 4711), "shop.b": StagedTable("shop.b", None, unchanged=True)}

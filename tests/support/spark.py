@@ -130,7 +130,8 @@ def _start(place: SparkServer) -> LocalConnectServer:
         f"spark.sql.catalog.{NO_DRIVER}.uri": "jdbc:postgresql://127.0.0.1:1/lake",
         f"spark.sql.catalog.{NO_DRIVER}.warehouse": folder.as_uri(),
         "spark.jars": guard_jar(),
-        "spark.sql.shuffle.partitions": "2",
+        # and not spark.sql.shuffle.partitions, since what a user says of that is no small epoch's
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": QUICK_JAVA,

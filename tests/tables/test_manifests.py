@@ -182,3 +182,11 @@ def test_manifests_that_cannot_be_read_fail_no_epoch(written: Written, caplog: p
     Path(manifest.manifest_path.removeprefix("file://")).write_bytes(b"no Avro")
     assert written.told(start, end) is None
     assert "the driver asks Spark instead" in caplog.text
+
+
+def test_the_bytes_are_those_of_the_files_that_are_read(written: Written) -> None:
+    start, old = written.append(1)
+    _, new = written.append(3)
+    told = written.told(start, written.delete(old, old))
+    assert told is not None
+    assert told.bytes == sum(Path(file.removeprefix("file://")).stat().st_size for file in (old, new))

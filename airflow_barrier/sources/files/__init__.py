@@ -316,6 +316,10 @@ class Files:
         """The files that the epoch reads."""
         return [url_of(self.path, file.path) for file in file_cuts.pinned(cut)]
 
+    def size(self, cut: Cut) -> int:
+        """The bytes of the files that the epoch reads."""
+        return sum(file.size for file in file_cuts.pinned(cut))
+
     def read_in_order(self, spark: SparkSession, url: str) -> None:
         """Read one text file again, from its beginning and by one task, so that Spark's error names the line."""
         from airflow_barrier.sources.text.records import TextRecords
