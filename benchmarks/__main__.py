@@ -32,6 +32,7 @@ FIGURES = {
     "wide": "a barrier of many jobs",
     "waiting": "many tasks that wait in one triggerer",
     "retained": "a barrier after many barriers",
+    "aging": "a barrier after many barriers, with Spark and upkeep",
     "upkeep": "a barrier after many barriers that were compacted and expired",
     "publishing": "many tables at once",
     "reading": "a query at one barrier against the plain one",

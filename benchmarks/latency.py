@@ -98,13 +98,8 @@ class Lake:
             for source in ("shopping", "products"):
                 (self.landing / dag / source).mkdir(parents=True)
         for number in range(schedule.count):
-            chunk = lines.iloc[number * ROWS : (number + 1) * ROWS]
-            if number:
-                again = lines.iloc[(number - 1) * ROWS : number * ROWS : 40]
-                again = again.assign(quantity=again["quantity"] * 2, sent_at=chunk["sent_at"].max())
-                chunk = pd.concat([chunk.iloc[len(again) :], again])
             file = landed(str(self.landing / "barriers"), "shopping", number)
-            write(chunk, LINES, file)
+            write(purchases(lines, number, ROWS), LINES, file)
             # a second before it is due, whenever that is
             due = schedule.at(number).timestamp() - 1
             os.utime(file, (due, due))
@@ -229,6 +224,16 @@ class Lake:
             start=(time_of(tasks["start"]["end_date"]) - barrier.timestamp).total_seconds(),
             commit=(time_of(tasks["commit"]["end_date"]) - last).total_seconds(),
         )
+
+
+def purchases(lines: pd.DataFrame, number: int, rows: int) -> pd.DataFrame:
+    """So many lines of a barrier; one in forty of the barrier before comes again, corrected."""
+    chunk = lines.iloc[number * rows : (number + 1) * rows]
+    if not number:
+        return chunk
+    again = lines.iloc[(number - 1) * rows : number * rows : 40]
+    again = again.assign(quantity=again["quantity"] * 2, sent_at=chunk["sent_at"].max())
+    return pd.concat([chunk.iloc[len(again) :], again])
 
 
 def _committed(barrier: Barrier) -> datetime:

@@ -88,6 +88,24 @@ def open_compaction(
     return barrier
 
 
+def worth_compacting(deployment: Deployment, topology: str, target: int | None = None) -> list[str]:
+    """Return the tables of the newest barrier of which so much is read in vain that their compaction pays; the log says
+    of each what was found. Asks no Spark.
+
+    ``target``: how large files are to be, in bytes; None: as each table says. Raises UnknownTopologyError.
+
+    >>> worth_compacting(deployment, "shopping")  # doctest: +SKIP
+    ['shop.shopping']
+    """
+    still = deployment.meta.topologies.get(topology).tables
+    latest = deployment.meta.barriers.head(topology)
+    rows = deployment.meta.barriers.progress(topology, latest.barrier_id) if latest is not None else ()
+    readings = deployment.tables.readings([row.table for row in rows if row.table in still], target)
+    for table, reading in readings.items():
+        log.info("%s: compaction %s: %s", table, "pays" if reading.pays else "does not pay", reading)
+    return [table for table, reading in readings.items() if reading.pays]
+
+
 def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compactor: Compactor) -> Compacted:
     """Rewrite every table of ``barrier`` that waits for it and can be, carry the others, and commit if that is all.
 

@@ -51,7 +51,7 @@ class Maintenance(Group):
     @locked
     def open(self, connection: Connection, upkeep: Upkeep) -> Barrier | None:
         """Open a barrier on the head at which ``tables`` (None: all) get other files for the same rows, or return the
-        one that is unfinished; None: there is nothing to maintain yet.
+        one that is unfinished; None: there is nothing to maintain.
 
         An attempt of job ``compaction of <table>``, owned by the DAG of ``run``, is requested for each along with it.
         Raises TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
@@ -64,10 +64,10 @@ class Maintenance(Group):
         tables = _tables(connection, latest) if latest is not None else ()
         if latest is None or not tables:
             return None
-        check_gate(connection, upkeep.topology)
         chosen = _chosen(latest, tables, upkeep.tables)
         if set(chosen) <= _maintained(connection, latest):
             return None
+        check_gate(connection, upkeep.topology)
         jobs = maintenance_topology(upkeep.topology, tables, upkeep.run.dag_id)
         opening = Opening(
             topology=upkeep.topology,

@@ -15,6 +15,7 @@ from airflow_barrier.operators._at import several
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, reason_of, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
+from airflow_barrier.protocol.compaction import TARGET_OPTION
 from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
@@ -32,17 +33,22 @@ class CompactTablesOperator(BaseOperator):
     job of a later barrier waits for the compaction of its own tables only, and for no table that is not compacted.
     Readers go on undisturbed; the old files go with :class:`~airflow_barrier.operators.expire.ExpireSnapshotsOperator`.
 
+    Without ``tables`` it compacts those of which a quarter more is read in vain than has to be: files beyond what their
+    bytes need, and deleted rows. It knows that from metadata, without Spark. If there is none it opens no barrier, and
+    is over in a second, so it can run after each barrier.
+
     If it fails or is killed, nothing waits for it: tables that are not rewritten by then stand as they were. If its
     worker is lost, the next try, or the next run, goes on with it.
 
     :param topology: whose tables. (templated)
-    :param tables: which of them, as ``namespace.table``; default: all. (templated)
-    :param options: of ``rewrite_data_files``, such as ``{"min-input-files": "2"}``; what Iceberg says by default is
-        mostly right. (templated)
+    :param tables: which of them, as ``namespace.table``, whether it pays or not; default: those where it pays.
+        (templated)
+    :param options: of ``rewrite_data_files``, such as ``{"rewrite-all": "true"}``, before ours, which are
+        ``{"min-input-files": "2", "delete-ratio-threshold": "0.2"}``, and before Iceberg's. (templated)
     :param spark_conn_id: the Spark Connect server that rewrites.
     :param wait_timeout: how long a try may wait for other barriers, from its beginning.
 
-    Returns (XCom) the barrier's id; None if no barrier was opened since the last compaction.
+    Returns (XCom) the barrier's id; None if it pays for no table, or no barrier was opened since the last compaction.
 
     >>> CompactTablesOperator(task_id="compact", topology="shopping", tables=["shop.shopping"]).tables
     ['shop.shopping']
@@ -73,15 +79,22 @@ class CompactTablesOperator(BaseOperator):
         self._spark = TaskSession(self.task_id, spark_conn_id)
 
     def execute(self, context: Context) -> int | None:
-        from airflow_barrier.coordinator.compacting import open_compaction
+        from airflow_barrier.coordinator.compacting import open_compaction, worth_compacting
         from airflow_barrier.coordinator.opening import Later
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             compactor = self._compactor(context)
-            barrier = open_compaction(deployment, self.topology, self.tables, compactor)
+            tables = self.tables
+            if tables is None:
+                target = self.options.get(TARGET_OPTION)
+                tables = worth_compacting(deployment, self.topology, int(target) if target else None)
+            barrier = open_compaction(deployment, self.topology, tables, compactor)
             if barrier is None:
-                self.log.info("Nothing to compact: %s has no barrier, or none since it was compacted", self.topology)
+                self.log.info(
+                    "Nothing to compact: it pays for no table of %s, or there is no barrier since it was compacted",
+                    self.topology,
+                )
                 return None
             if isinstance(barrier, Later):
                 self._wait_for_room(deployment, barrier.reason, context)

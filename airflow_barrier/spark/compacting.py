@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.compaction import OPTIONS
 from airflow_barrier.protocol.ddl import literal
 from airflow_barrier.protocol.errors import CompactionError
 from airflow_barrier.spark.identifiers import quoted, table_name
@@ -34,17 +35,18 @@ def rewrite_files(
 ) -> RewrittenFiles:
     """Put the rows of ``branch`` of ``table`` (``namespace.table``) into fewer files, on that branch; no row changes.
 
-    ``options`` are those of Iceberg's ``rewrite_data_files``. All of it is one snapshot, whose operation is `replace`,
-    or none if there is nothing to do. Raises :class:`~airflow_barrier.protocol.errors.CompactionError` and, if the
-    server went away, :class:`~airflow_barrier.protocol.errors.SparkUnavailableError`.
+    ``options`` are those of Iceberg's ``rewrite_data_files``; where they say nothing, those hold by which it does away
+    with what :mod:`airflow_barrier.protocol.compaction` counts. All of it is one snapshot, whose operation is
+    `replace`, or none if there is nothing to do. Raises :class:`~airflow_barrier.protocol.errors.CompactionError` and,
+    if the server went away, :class:`~airflow_barrier.protocol.errors.SparkUnavailableError`.
 
-    >>> rewrite_files(spark, "lake", "shop.shopping", "barrier_...", {"min-input-files": "2"})  # doctest: +SKIP
+    >>> rewrite_files(spark, "lake", "shop.shopping", "barrier_...", {})  # doctest: +SKIP
     RewrittenFiles(before=12, after=1, bytes=40211)
     """
-    given = ", ".join(literal(text) for pair in options.items() for text in pair)
+    given = ", ".join(literal(text) for pair in {**OPTIONS, **options}.items() for text in pair)
     statement = (
         f"CALL {quoted(catalog)}.system.rewrite_data_files(table => {literal(table_name(catalog, table))}, "
-        f"branch => {literal(branch)}{f', options => map({given})' if given else ''})"
+        f"branch => {literal(branch)}, options => map({given}))"
     )
     row = call(session, statement, f"compaction of {table}", CompactionError)
     return RewrittenFiles(

@@ -14,6 +14,14 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_barrier.protocol.compaction import (
+    TARGET_BYTES,
+    TARGET_PROPERTY,
+    DataFile,
+    Reading,
+    reading_at_most,
+    reading_of,
+)
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.snapshots import (
     ChangedFile,
@@ -40,8 +48,9 @@ _DATA, _POSITION_DELETES = 0, 1
 #: The column `file_path` of files with position deletes.
 _FILE_PATH = 2147483546
 _READ = (
-    *("content", "file_path", "file_format", "file_size_in_bytes", "column_sizes"),
+    *("content", "file_path", "file_format", "column_sizes"),
     *("lower_bounds", "upper_bounds", "referenced_data_file", "content_offset"),
+    *("partition", "file_size_in_bytes", "record_count"),
 )
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -59,10 +68,12 @@ class _File:
     content: int
     file_path: str
     file_format: str
-    size: int
     content_offset: int | None
     about: str | None
     sure: bool = field(compare=False)
+    partition: tuple[Any, ...] = field(compare=False)
+    bytes: int = field(compare=False)
+    rows: int = field(compare=False)
 
 
 def table_delta(table: str, document: Document, start: int, end: int, documents: Documents) -> TableDelta | None:
@@ -78,7 +89,7 @@ def table_delta(table: str, document: Document, start: int, end: int, documents:
         chain = chain_of(snapshots, snapshots[start], snapshots[end])
         if chain is None:
             raise _UntoldError("one does not descend from the other, or a snapshot between them was expired")
-        manifests = _Manifests(document, documents)
+        manifests = _Manifests(document, documents, _MOST_BYTES)
         told = tuple(map(manifests.changed, stretches(chain, snapshots[start], snapshots[end])))
     except _UntoldError as reason:
         log.info("%s: the driver asks Spark what changed between snapshots %d and %d: %s", table, start, end, reason)
@@ -92,6 +103,36 @@ def table_delta(table: str, document: Document, start: int, end: int, documents:
         )
         return None
     return TableDelta(_part(document, [snapshots[start], *chain]), told, sum(map(manifests.size, told)))
+
+
+def reading(document: Document, snapshot_id: int, target: int | None, documents: Documents) -> Reading:
+    """Return what a read of the snapshot takes, where files are to have ``target`` bytes (None: as the table says).
+
+    Manifests are read only where the summary leaves it open whether compaction pays.
+    """
+    target = target or int(document.get("properties", {}).get(TARGET_PROPERTY, TARGET_BYTES))
+    told = reading_at_most(snapshots_of(document)[snapshot_id].get("summary", {}), target)
+    if told is not None and not told.pays:
+        return told
+    return reading_of(_data_files(_Manifests(document, documents).live(snapshot_id)), target)
+
+
+def _data_files(live: Collection[_File]) -> list[DataFile]:
+    """The data files, with the deletes about each one of them.
+
+    Deletes about several files, or by values, are left out: no rewriting of data files is sure to do away with them.
+    """
+    deletes: Counter[str | None] = Counter()
+    deleted: Counter[str | None] = Counter()
+    for file in live:
+        if file.content != _DATA:
+            deletes[file.about] += 1
+            deleted[file.about] += file.rows
+    return [
+        DataFile(file.partition, file.bytes, file.rows, deletes[file.file_path], deleted[file.file_path])
+        for file in live
+        if file.content == _DATA
+    ]
 
 
 def _part(document: Document, chain: Iterable[Snapshot]) -> Document:
@@ -117,18 +158,23 @@ def _short(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Manifests:
-    """The manifests of one table, each read once."""
+    """The manifests of one table, each read once; no more than ``most_bytes`` of them, if that is said."""
 
-    def __init__(self, document: Document, documents: Documents) -> None:
+    def __init__(self, document: Document, documents: Documents, most_bytes: int | None = None) -> None:
         self._documents = documents
         self._described = snapshots_of(document)
         self._sources = partition_sources(document.get("partition-specs", ()))
         self._files: dict[str, list[_File]] = {}
         self._bytes = 0
+        self._most_bytes = most_bytes
+
+    def live(self, snapshot_id: int) -> list[_File]:
+        """The live files of a snapshot."""
+        return self._in(self._manifests_of(snapshot_id).values())
 
     def size(self, changed: ChangedFiles) -> int:
         """The bytes of the data files of a stretch that :meth:`changed` has read."""
-        sizes = {file.file_path: file.size for files in self._files.values() for file in files}
+        sizes = {file.file_path: file.bytes for files in self._files.values() for file in files}
         return sum(sizes[file.file_path] for file in (*changed.moved, *changed.kept))
 
     def changed(self, stretch: Stretch) -> ChangedFiles:
@@ -168,14 +214,16 @@ class _Manifests:
 
     def _listed(self, snapshot: Snapshot) -> dict[str, ManifestFile]:
         """The snapshot's manifests, by path."""
-        from pyiceberg.manifest import read_manifest_list
-
-        described = self._described[snapshot.id]
-        if described.get("summary", {}).get("total-equality-deletes") != "0":
+        if self._described[snapshot.id].get("summary", {}).get("total-equality-deletes") != "0":
             raise _UntoldError(  # safety: no-older-equality-deletes
                 f"the summary of snapshot {snapshot.id} does not say that there are no equality deletes"
             )
-        manifests = read_manifest_list(self._input(described["manifest-list"]))
+        return self._manifests_of(snapshot.id)
+
+    def _manifests_of(self, snapshot_id: int) -> dict[str, ManifestFile]:
+        from pyiceberg.manifest import read_manifest_list
+
+        manifests = read_manifest_list(self._input(self._described[snapshot_id]["manifest-list"]))
         return {manifest.manifest_path: manifest for manifest in manifests}
 
     def _live(self, paths: Collection[str], at_end: Mapping[str, ManifestFile]) -> tuple[ChangedFile, ...]:
@@ -191,14 +239,15 @@ class _Manifests:
         manifests = list(manifests)
         unread = {each.manifest_path: each.manifest_path for each in manifests if each.manifest_path not in self._files}
         self._bytes += sum(each.manifest_length for each in manifests if each.manifest_path in unread)
-        if self._bytes > _MOST_BYTES:
+        if self._most_bytes is not None and self._bytes > self._most_bytes:
             raise _UntoldError(
-                f"its manifests have {self._bytes} bytes, more than the {_MOST_BYTES} that are read here"
+                f"its manifests have {self._bytes} bytes, more than the {self._most_bytes} that are read here"
             )
-        self._files |= self._documents.of_each(lambda path, _: self._read(path), unread)
+        specs = {each.manifest_path: each.partition_spec_id for each in manifests}
+        self._files |= self._documents.of_each(lambda path, _: self._read(path, specs[path]), unread)
         return [file for manifest in manifests for file in self._files[manifest.manifest_path]]
 
-    def _read(self, path: str) -> list[_File]:
+    def _read(self, path: str, spec: int) -> list[_File]:
         from pyiceberg.avro.file import AvroFile
         from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, ManifestEntryStatus
         from pyiceberg.typedef import Record
@@ -206,17 +255,21 @@ class _Manifests:
         schema = MANIFEST_ENTRY_SCHEMAS[3]  # manifests of older versions have no more in them
         status, data_file = map([each.name for each in schema.fields].index, ("status", "data_file"))
         with AvroFile[Record](self._input(path), schema) as entries:
-            return [self._file(entry[data_file]) for entry in entries if entry[status] != ManifestEntryStatus.DELETED]
+            live = (entry[data_file] for entry in entries if entry[status] != ManifestEntryStatus.DELETED)
+            return [self._file(each, spec) for each in live]
 
-    def _file(self, record: Any) -> _File:
-        content, path, file_format, size, sizes, lower, upper, about, offset = (record[at] for at in _places())
+    def _file(self, record: Any, spec: int) -> _File:
+        found = (record[place] for place in _places())
+        content, path, file_format, sizes, lower, upper, about, offset, partition, size, rows = found
         if content != _POSITION_DELETES:
             about = None
         elif about is None and lower and upper:
             # of version 2: it is about one data file if the least path in it is the greatest
             bounds = lower.get(_FILE_PATH), upper.get(_FILE_PATH)
             about = bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None
-        return _File(int(content), path, file_format, size, offset, about, self._sources <= (sizes or {}).keys())
+        sure = self._sources <= (sizes or {}).keys()
+        where = (spec, *(partition[place] for place in range(len(partition))))
+        return _File(int(content), path, file_format, offset, about, sure, where, size, rows)
 
     def _input(self, location: str) -> InputFile:
         """The file as pyiceberg's readers take it, which only open it."""

@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.compaction import Reading
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.snapshots import Told
@@ -18,7 +19,7 @@ from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._looking import Looking, Seen
-from airflow_barrier.tables._manifests import table_delta
+from airflow_barrier.tables._manifests import reading, table_delta
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -162,6 +163,14 @@ class IcebergTables(Looking):
     def deletes_old_metadata(self, tables: Sequence[str]) -> dict[str, bool | None]:
         documents = self._committer.read(tables)
         return {table: deletes_old_documents(documents[table]) for table in tables}
+
+    def readings(self, tables: Sequence[str], target: int | None = None) -> dict[str, Reading]:
+        heads = {table: (document, ref_of(document, MAIN)) for table, document in self._committer.read(tables).items()}
+        return {
+            table: reading(document, head, target, self._documents)
+            for table, (document, head) in heads.items()
+            if head is not None
+        }
 
     def create(self, table: DeclaredTable) -> bool:
         from airflow_barrier.tables._declared import schema_of, spec_of

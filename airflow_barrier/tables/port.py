@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow_barrier.protocol.compaction import Reading
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.snapshots import Told
@@ -208,6 +209,16 @@ class TableFormat(Look, Protocol):
     def deletes_old_metadata(self, tables: Sequence[str]) -> Mapping[str, bool | None]:
         """Return whether commits delete what describes older and older states of each table; None: nobody has said, so
         that all of it stays.
+        """
+        ...
+
+    def readings(self, tables: Sequence[str], target: int | None = None) -> Mapping[str, Reading]:
+        """Return what a read of each table's `main` takes, and what of it in vain; nothing of those without snapshots.
+
+        ``target``: how large files are to be, in bytes; None: as each table says.
+
+        >>> tables.readings(["shop.shopping"])  # doctest: +SKIP
+        {'shop.shopping': Reading(files=12, needed=1, deletes=11, bytes=40211, dead=811)}
         """
         ...
 

@@ -300,8 +300,9 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
         "task": SimpleNamespace(retries=0),
         "dag_run": SimpleNamespace(run_type=DagRunType.SCHEDULED, logical_date=DAY),
     }
+    compact = CompactTablesOperator(task_id="compact", topology="shopping", tables=[TABLE], barrier_conn_id=CONN)
     with pytest.raises(TaskDeferred) as deferred:
-        CompactTablesOperator(task_id="compact", topology="shopping", barrier_conn_id=CONN).execute(context)
+        compact.execute(context)
     assert meta.barriers.get("shopping", 2).is_maintenance
     again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
     assert [attempt.state.value for attempt in meta.attempts.of("shopping", 2)] == ["REQUESTED"]

@@ -11,7 +11,7 @@ from benchmarks.path import path_of
 from benchmarks.report import Measured, document, with_figures
 
 
-@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure != "latency"])
+@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure not in ("latency", "aging")])
 @pytest.mark.drawn
 def test_a_figure_is_measured(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([figure, "--quick"]) == 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from datetime import datetime, timezone
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
@@ -14,26 +15,39 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from airflow_barrier.coordinator.waiting import Room
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators.compact import CompactTablesOperator
+from airflow_barrier.protocol.compaction import Reading
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment
-from airflow_barrier.spark.connect import ConnectRun
+from airflow_barrier.spark.compacting import rewrite_files
+from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.races.racers import PROCESSES
 from tests.spark.conftest import ROWS
 from tests.spark.killed import compact_until_killed
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop
-from tests.support.spark import SparkServer
+from tests.support.spark import APART, SparkServer
 from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Row, SparkSession
+
+
+@pytest.fixture
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
+    session = connect_session(spark_server.url)
+    yield session
+    stop_session(session)
+
 
 def operator(**arguments: Any) -> CompactTablesOperator:
-    return CompactTablesOperator(
-        task_id="compact", topology="shopping", **{"options": {"min-input-files": "2"}, **arguments}
-    )
+    """By itself of all tables, so that they need not have many files."""
+    return CompactTablesOperator(task_id="compact", topology="shopping", **{"tables": list(COLUMNS), **arguments})
 
 
 def context(run_id: str = "today", max_tries: int = 0) -> Any:
@@ -80,6 +94,61 @@ def test_tables_have_fewer_files_and_the_same_rows(shop: Shop) -> None:
     shop.commit(after)
     assert files(shop, AMOUNT) == 2
     assert shop.main_totals() == {table: total + 1 for table, total in before.items()}
+
+
+def test_by_default_only_what_pays_is_compacted(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert operator(tables=None).execute(context()) is None
+    said = f"{AMOUNT}: compaction does not pay: 4 data files where 1 would do, 0 files of deletes, 0% of the bytes"
+    assert said in caplog.text
+    fifth = shop.open(5)
+    for job, appends in (("load", 1), ("amount", 20), ("price", 1)):
+        ready = shop.begin(fifth, job)
+        (record, *_) = [shop.write(ready, ROWS) for _ in range(appends)][::-1]
+        shop.close(ready, record)
+    assert operator(tables=None).execute(context()) is None, "`main` has none of it before the commit"
+    shop.commit(fifth)
+    before = shop.main_totals()
+    assert operator(tables=None).execute(context()) == 6
+    assert f"{AMOUNT}: compaction pays: 24 data files where 1 would do" in caplog.text
+    assert {table: files(shop, table) for table in COLUMNS} == {SHOPPING: 5, AMOUNT: 1, PRICE: 5}
+    assert shop.main_totals() == before
+    assert operator(tables=None).execute(context("tomorrow")) is None
+    head = shop.deployment.meta.barriers.head("shopping")
+    assert head is not None
+    assert head.barrier_id == 6, "there is no barrier at which nothing is compacted"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_made_it_pay_is_gone_afterwards(version: int, shop: Shop, session: SparkSession) -> None:
+    """Small files and files with deletes, in partitions; the rows are the same."""
+    table = f"shop.scattered{version}"
+    name = f"{APART}.{table}"
+    modes = ", ".join(f"'write.{command}.mode'='merge-on-read'" for command in ("delete", "update"))
+    session.sql(
+        f"CREATE TABLE {name} (part BIGINT, n BIGINT) USING iceberg PARTITIONED BY (part) TBLPROPERTIES "
+        f"('format-version'='{version}', 'write.distribution-mode'='none', {modes})"
+    )
+
+    def reading() -> Reading:
+        return shop.deployment.tables.readings([table])[table]
+
+    def rows() -> list[Row]:
+        return sorted(session.table(name).collect())
+
+    try:
+        session.range(0, 60, 1, 12).selectExpr("id % 2 AS part", "id AS n").writeTo(name).append()
+        session.sql(f"DELETE FROM {name} WHERE n % 5 = 0")
+        found, before = reading(), rows()
+        assert (found.pays, found.files, found.needed, found.deletes) == (True, 24, 2, 12), found
+        rewrite_files(session, APART, table, "main", {})
+        found = reading()
+        assert (found.pays, found.files) == (False, 2), found
+        assert rows() == before
+        session.sql(f"UPDATE {name} SET n = n + 1000 WHERE n % 7 = 0")
+        assert not reading().pays
+    finally:
+        session.sql(f"DROP TABLE {name}")
 
 
 def test_jobs_of_later_barriers_wait_for_their_own_tables_only(shop: Shop) -> None:

@@ -47,6 +47,8 @@ with DAG(
         bash_command="echo tag={{ macros.barrier.tag('reporting', hold=3600) }} "
         "id={{ macros.barrier.snapshots('reporting', hold=3600)['reporting.events'] }}",
     )
-    compact = CompactTablesOperator(task_id="compact", topology="reporting", options={"rewrite-all": "true"})
+    compact = CompactTablesOperator(
+        task_id="compact", topology="reporting", tables=["reporting.events"], options={"rewrite-all": "true"}
+    )
     expire = ExpireSnapshotsOperator(task_id="expire", topology="reporting", keep=1)
     barrier >> ask >> [keep, show] >> compact >> expire

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
+from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sources.files import Files
@@ -28,7 +29,7 @@ PRICE = Table("shop.price", "itemId BIGINT, price DECIMAL(18, 2)")
 
 with (
     # Runs begin when somebody triggers them. By the clock: schedule="@hourly", and a start_date.
-    DAG("shop", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(seconds=5)}),
+    DAG("shop", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(seconds=5)}) as dag,
     BarrierGroup("shop") as barrier,  # start >> jobs >> commit
 ):
     amount = SparkEpochOperator(task_id="amount", application=str(DAGS / "jobs" / "amount.py"))
@@ -36,3 +37,6 @@ with (
 
     price = SparkEpochOperator(task_id="price", sql="jobs/price.sql")
     barrier.job(price, inlets=[PURCHASES], outlets=[PRICE])
+
+# Afterwards, when readers have the barrier: tables in so many small files that reading takes longer are rewritten.
+barrier >> CompactTablesOperator(task_id="compact", topology="shop", dag=dag)
