@@ -48,7 +48,7 @@ class Asking:
     code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``: what the task runs, to be
     kept with the attempt. ``server``: the connection of the Spark Connect server that the job runs on (None: it runs
     elsewhere). ``end`` ends a session there with its work: that of an earlier attempt, whose worker is lost.
-    ``profile``: one of :data:`~airflow_barrier.spark.profile.PROFILES`.
+    ``profile``: ``auto``, or ``spark``: see :mod:`airflow_barrier.spark.profile`.
     """
 
     request_key: str

@@ -10,7 +10,6 @@ from airflow.sdk import BaseOperator
 
 from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.profile import check_profile
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -90,7 +89,8 @@ class SparkEpochOperator(BaseOperator):
         self.sql = sql
         self.via = via
         self.conf = dict(conf or {})
-        check_profile(f"task {self.task_id}", profile)
+        if profile not in ("auto", "spark"):
+            raise ConfigurationError(f"task {self.task_id}: profile: expected 'auto' or 'spark', found {profile!r}")
         self.profile = profile
         self._connect_run: ConnectRun | None = None
         self._submission: Submission | None = None

@@ -46,7 +46,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a read of a table takes: ``files`` of data, of so many ``bytes``, where ``needed`` would do, and ``deletes``
+    """A read of a table: it takes ``files`` of data, of so many ``bytes``, where ``needed`` would do, and ``deletes``
     files; ``dead`` bytes are those of deleted rows.
 
     >>> str(Reading(files=21, needed=1, deletes=9, bytes=200_000, dead=50_000))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.spark._conf import unset_conf
 
 if TYPE_CHECKING:
@@ -22,20 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: ``auto``: small epochs have the profile; ``spark``: none has it.
-PROFILES = ("auto", "spark")
 #: The most bytes, at rest, that an epoch reads which is small.
 MOST_BYTES = 64 << 20
 #: Bytes, at rest, that one core goes through no later than several do that have to be planned and fed (0075).
 _A_PARTITION = 8 << 20
 #: The conf by which a session knows what it was given, so that it is taken back before an epoch that has none of it.
 _GIVEN = "spark.airflow_barrier.profile"
-
-
-def check_profile(what: str, profile: str) -> None:
-    """Raise ConfigurationError unless there is such a profile; ``what`` names who asks for it."""
-    if profile not in PROFILES:
-        raise ConfigurationError(f"{what}: profile: expected 'auto' or 'spark', found {profile!r}")
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch, Job
-from airflow_barrier.spark.profile import MOST_BYTES, Inlet, check_profile, profile_of
+from airflow_barrier.spark.profile import MOST_BYTES, Inlet, profile_of
 from tests.spark.jobs.amount import amount
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.spark import SparkServer
@@ -65,7 +66,7 @@ def test_what_is_large_or_not_known_is_sparks_own(
 
 def test_another_profile_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"task a: profile: expected 'auto' or 'spark', found 'fast'"):
-        check_profile("task a", "fast")
+        SparkEpochOperator(task_id="a", sql="SELECT 1", profile="fast")
 
 
 # --- in Spark ---------------------------------------------------------------------------------------
