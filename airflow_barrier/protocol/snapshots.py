@@ -149,8 +149,9 @@ class TableDelta:
 
 @dataclass(frozen=True)
 class Told:
-    """The part of tables that metadata tell: ``deltas`` of changes, and ``sizes``, the bytes of all files at a snapshot. A
-    table is absent where they do not tell.
+    """The part of tables that metadata tell: ``deltas`` of changes, and ``sizes``, the bytes of all files at a snapshot.
+
+    A table is absent where they do not tell.
     """
 
     deltas: Mapping[str, TableDelta]
