@@ -46,8 +46,8 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Reading:
-    """A read of a table: it takes ``files`` of data, of so many ``bytes``, where ``needed`` would do, and ``deletes``
-    files; ``dead`` bytes are those of deleted rows.
+    """The cost of a read of a table: ``files`` of data, of so many ``bytes``, where ``needed`` would do, and files of
+    ``deletes``; ``dead`` bytes are those of deleted rows.
 
     >>> str(Reading(files=21, needed=1, deletes=9, bytes=200_000, dead=50_000))
     '21 data files where 1 would do, 9 files of deletes, 25% of the bytes deleted'

@@ -149,7 +149,7 @@ class TableDelta:
 
 @dataclass(frozen=True)
 class Told:
-    """The part of tables that metadata tell: ``deltas`` of changes, and ``sizes``, the bytes of all files at a snapshot.
+    """The part of tables that metadata tell: ``deltas`` of changes, and ``sizes``: bytes of a snapshot's files.
 
     A table is absent where they do not tell.
     """
