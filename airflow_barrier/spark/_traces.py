@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from pyspark.errors import PySparkException
 
 from airflow_barrier.spark._conf import is_our_own
 from airflow_barrier.systems.kafka_settings import REDACTED
@@ -55,10 +56,18 @@ class Traces(
         self._views: set[str] = set()
 
     def remove(self, session: SparkSession) -> None:
-        """Take out of the session what can be: the temporary views."""
-        for view in sorted(self._views):
-            session.catalog.dropTempView(view)
-        self._views.clear()
+        """Take out of the session what can be: work of the job's threads that nobody waits for, and temporary views.
+
+        What the job staged counts whether this succeeds or not.
+        """
+        if self.lasting is not None:
+            return
+        try:
+            session.interruptAll()
+            for view in sorted(self._views):
+                session.catalog.dropTempView(view)
+        except PySparkException as error:
+            self._leaves(f"it could not be cleared: {type(error).__name__}")
 
     def intercept_unary_unary(self, go_on: Callable[..., Any], details: Any, request: Any) -> Any:
         """Called by gRPC before each request: Config, AnalyzePlan and the like."""

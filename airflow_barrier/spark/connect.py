@@ -149,11 +149,10 @@ class ConnectRun:
             try:
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
                 record = run_epoch(session, self._spec, job, self._heads)
-                session.interruptAll()  # what threads of the job have begun and nobody waits for
-                traces.remove(session)
             except BaseException:
                 stop_session(session)
                 raise
+        traces.remove(session)
         if traces.lasting is not None:  # safety: session-with-traces-serves-no-other
             log.info("%s: its session serves no other attempt, since %s", _named(self._spec), traces.lasting)
             stop_session(session)

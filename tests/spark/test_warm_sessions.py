@@ -104,6 +104,22 @@ def test_an_attempt_whose_session_is_gone_takes_a_new_one(
         assert not idle
 
 
+def test_a_session_that_goes_when_the_job_is_done_takes_nothing_along(
+    spark_server: SparkServer, barriers: Barriers, session_id: str
+) -> None:
+    spec = barriers.begin(1, outlets=[AMOUNT])
+    refs = barriers.spark.table(f"lake.{AMOUNT}.refs").where(f"name = '{spec.branch}'").collect()
+
+    def job(epoch: Epoch) -> None:
+        _unchanged(epoch)
+        end_session(spark_server.url, session_id)
+
+    run = ConnectRun(spark_server.url, spec, lambda *_: {AMOUNT: refs[0].snapshot_id}, session_id)
+    assert run.run(job).staged[AMOUNT].unchanged
+    with run.handing_over() as idle:
+        assert not idle
+
+
 @pytest.mark.kills("anothers-session-is-not-ended")
 def test_a_session_that_was_handed_over_is_not_ended_by_its_first_owner(
     spark_server: SparkServer, barriers: Barriers, session_id: str
