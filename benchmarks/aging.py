@@ -13,18 +13,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, open_compaction, worth_compacting
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
 from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
-from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
+from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.job import load_job
 from airflow_barrier.spark.sql import SqlJob
 from benchmarks.latency import purchases
@@ -33,10 +30,11 @@ from benchmarks.steady import JOBS
 from demo.landing import LINES, PRODUCTS, published, write
 from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
 from demo.places import CHECKOUT, Places
+from demo.steps import commit, open_at, process
 from tests.support.runs import run_of
 
 #: Barriers; of which so many around a number stand for it; rows of each; and those that warm the server before.
-_BARRIERS, _AROUND, _ROWS, _WARM = 24, 5, 2_000, 6
+_BARRIERS, _AROUND, _ROWS, _WARM = 60, 5, 2_000, 6
 _TOPOLOGY = "shopping"
 _FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 #: The jobs that run at once, one group after the other.
@@ -96,29 +94,12 @@ class Side:
     def barrier(self, number: int) -> None:
         """From the opening to readable."""
         began = time.perf_counter()
-        opened = open_barrier(
-            self.deployment,
-            self.fragment,
-            _due(number),
-            timestamp_from="benchmark",
-            run=run_of(f"shopping_dag/{number}"),
-            actor="benchmark",
-        )
-        assert isinstance(opened, Opened), opened
+        barrier = open_at(self.deployment, self.fragment, _due(number))
         for level in _LEVELS:
             with ThreadPoolExecutor(len(level)) as pool:
-                list(pool.map(lambda job: self._job(opened.barrier, job), level))
-        committed = commit_barrier(self.deployment, _TOPOLOGY, opened.barrier.barrier_id, actor="benchmark")
-        assert isinstance(committed, Committed), committed
+                list(pool.map(lambda job: process(self.deployment, self.url, barrier, job, _job(job)), level))
+        commit(self.deployment, barrier)
         self.seconds.append(time.perf_counter() - began)
-
-    def _job(self, barrier: Barrier, name: str) -> None:
-        ready = begin(self.deployment, barrier, name, Asking(request_key=name, generation="g", actor="benchmark"))
-        assert isinstance(ready, Ready), ready
-        file = CHECKOUT / "dags" / "shopping_jobs" / JOBS[name][0]
-        job: Any = SqlJob(file.read_text()) if file.suffix == ".sql" else load_job(str(file))
-        record = ConnectRun(self.url, ready.spec, ready.heads).run(job)
-        close(self.deployment, ready.attempt, actor="benchmark", record=record)
 
     def keep_up(self, number: int) -> None:
         """What `CompactTablesOperator` does by default."""
@@ -151,6 +132,11 @@ class Side:
         return f"{sum(one.files for one in readings)} + {sum(one.deletes for one in readings)}"
 
 
+def _job(name: str) -> Any:
+    file = CHECKOUT / "dags" / "shopping_jobs" / JOBS[name][0]
+    return SqlJob(file.read_text()) if file.suffix == ".sql" else load_job(str(file))
+
+
 def _measured(upkeep: Side, none: Side) -> Measured:
     at = (5, _BARRIERS // 2, _BARRIERS)
     rows = [
@@ -160,8 +146,8 @@ def _measured(upkeep: Side, none: Side) -> Measured:
     spent = sum(upkeep.compactions)
     return Measured(
         "A barrier after many barriers, with Spark and upkeep",
-        f"The jobs of `dags/shopping.py`, {_ROWS:,} rows a barrier, by their steps (no Airflow), each in a session of "
-        "its own on one Spark Connect server (two cores), from the opening to readable. Two catalogs in turns, a "
+        f"The jobs of `dags/shopping.py`, {_ROWS:,} rows a barrier, by their steps (no Airflow), on one Spark "
+        "Connect server (two cores), from the opening to readable. Two catalogs in turns, a "
         "barrier here and a barrier there: in one of them `CompactTablesOperator`'s default follows each barrier, "
         f"which is not part of the seconds. {_WARM} barriers in a third one came first. Medians of {_AROUND} barriers "
         "around each number.",
@@ -210,7 +196,6 @@ def _schemas() -> dict[str, str]:
 def _spark(folder: Path) -> Iterator[LocalConnectServer]:
     """A server with all three catalogs, and their tables."""
     conf = {
-        "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": QUICK_JAVA,

@@ -65,7 +65,7 @@ def landed(folder: str, source: str, number: int) -> Path:
 def run_plain(job: Path, number: int) -> None:
     """A job for one period, on `main`, as :mod:`shopping_jobs.plain` does it; what landed lies in numbered files."""
     from shopping_jobs.landing import PRODUCTS, SHOPPING
-    from shopping_jobs.plain import PlainEpoch
+    from shopping_jobs.plain import CONF, PlainEpoch
 
     from airflow_barrier.spark.connect import connect_session, stop_session
     from airflow_barrier.spark.job import load_job
@@ -83,7 +83,8 @@ def run_plain(job: Path, number: int) -> None:
 
     spark: Any = connect_session(os.environ["SPARK_REMOTE_URL"])
     try:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        for key, value in CONF.items():
+            spark.conf.set(key, value)
         memory = Path(os.environ["PLAIN_MEMORY"], f"{job.stem}.json")
         epoch = Numbered(spark, folder, datetime(2026, 1, 1, tzinfo=timezone.utc), schemas, memory)
         run: Any = SqlJob(job.read_text()) if job.suffix == ".sql" else load_job(str(job))

@@ -35,15 +35,19 @@ _PATIENCE = 20 * 60
 def _run(places: Places, stack: ExitStack, began: float) -> int:
     places.plain_memory.mkdir()
     console.print(f"Landed {land(places.landing, DAYS):,} lines: {DAYS} days of a grocery chain's purchases in 2017.")
-    console.print("Starting Spark; the first time it downloads its jars.")
-    spark = stack.enter_context(local_spark(places))
-    deployment = Deployment.connect(places.settings())
-    stack.callback(deployment.close)
+    spark = local_spark(places)
     reports = stack.enter_context(local_reports(places))
     job, number = VICTIM
     environment = {"SHOPPING_UNTIL": barrier_time(DAYS).isoformat(), **reports.environment}
     airflow = local_airflow(places, spark, environment, f"shopping shopping.{job} {barrier_time(number).isoformat()}")
+    console.print("Starting Spark; the first time it downloads its jars.")
+    with ThreadPoolExecutor(1) as pool:
+        database = pool.submit(airflow.make_database)
+        stack.enter_context(spark)
+        database.result()
     stack.callback(airflow.stop)
+    deployment = Deployment.connect(places.settings())
+    stack.callback(deployment.close)
 
     console.print("Starting Airflow, and running FLIP-276's own example meanwhile.")
     seeds = _prepare(places, deployment, spark.url, airflow)

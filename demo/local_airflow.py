@@ -72,6 +72,7 @@ class LocalAirflow:
         self.password = secrets.token_urlsafe(9)
         self._environment = {**os.environ, **self._settings(dags, plugins), **environment}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._has_database = False
 
     @property
     def _sqlite(self) -> Path:
@@ -96,8 +97,8 @@ class LocalAirflow:
             **{f"AIRFLOW__{key}": str(value) for key, value in settings.items()},
         }
 
-    def start(self) -> None:
-        """Make the database, start everything, and wait until all of it is healthy."""
+    def make_database(self) -> None:
+        """Make home and database, while nothing else has to be there; :meth:`start` does it otherwise."""
         self.home.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.home / "passwords.json").write_text(json.dumps({"admin": self.password}))
@@ -109,6 +110,12 @@ class LocalAirflow:
         if self._database is None:
             with closing(sqlite3.connect(self._sqlite)) as database:
                 database.execute("PRAGMA journal_mode = WAL")  # for good: whoever reads is not in the way of who writes
+        self._has_database = True
+
+    def start(self) -> None:
+        """Start everything, and wait until all of it is healthy."""
+        if not self._has_database:
+            self.make_database()
         for component in ("api-server", "dag-processor", "triggerer"):
             self._processes[component] = self._spawn(component, [component])
         self._wait(set())

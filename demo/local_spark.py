@@ -106,6 +106,12 @@ class LocalConnectServer:
             raise
         return self
 
+    @property
+    def pid(self) -> int:
+        """The number of the server's process, which is its JVM."""
+        assert self._process is not None, "expected a server that was started"
+        return self._process.pid
+
     def stop(self) -> None:
         """Stop the server and all that it started. Again is fine."""
         process, self._process = self._process, None

@@ -40,7 +40,7 @@ QUESTION = {
     "user_category_spend": ("spend",),
     "user_item_avg_price": ("avgPrice",),
 }
-_PAUSE = 0.5
+_PAUSE = 1.0
 
 
 @dataclass(frozen=True)

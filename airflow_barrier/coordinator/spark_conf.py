@@ -13,6 +13,8 @@ from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
 
 #: Iceberg's own, for its statements such as ALTER TABLE ... CREATE BRANCH.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: How many compiled classes a server keeps. Sessions live on, and six small jobs have 350; Spark keeps 100.
+COMPILED, MANY_COMPILED = "spark.sql.codegen.cache.maxEntries", "20000"
 #: Storage that Spark reaches without a package: a disk that all hosts share, and HDFS.
 _PLAIN = ("", "file", "hdfs")
 
@@ -53,8 +55,7 @@ def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
         **{f"{catalog}.{option}": value for option, value in found.options.items()},
         # Others commit to the tables while sessions live: a cached table would not show it.
         f"{catalog}.cache-enabled": "false",
-        # Sessions live on, and what they compile: six small jobs have 350 classes, and Spark keeps 100.
-        "spark.sql.codegen.cache.maxEntries": "20000",
+        COMPILED: MANY_COMPILED,
     }
     secrets = {f"{catalog}.{option}": what for option, what in found.secrets.items()}
     return SparkConf(conf, secrets, _about_storage(settings, catalog))

@@ -16,6 +16,7 @@ from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, reason_of, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.compaction import TARGET_OPTION
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ class CompactTablesOperator(BaseOperator):
             compactor = self._compactor(context)
             tables = self.tables
             if tables is None:
-                target = self.options.get(TARGET_OPTION)
-                tables = worth_compacting(deployment, self.topology, int(target) if target else None)
+                tables = worth_compacting(deployment, self.topology, self._target_bytes())
             barrier = open_compaction(deployment, self.topology, tables, compactor)
             if barrier is None:
                 self.log.info(
@@ -130,6 +130,15 @@ class CompactTablesOperator(BaseOperator):
             self._wait_for(compacted, context)
         self.log.info("%s is %s", compacted.barrier, compacted.barrier.state.value)
         return barrier.barrier_id
+
+    def _target_bytes(self) -> int | None:
+        said = self.options.get(TARGET_OPTION)
+        if said is not None and not (str(said).isdecimal() and int(said)):
+            raise ConfigurationError(
+                f"options: expected {TARGET_OPTION} in bytes, such as '134217728', found {said!r}; correct the "
+                "operator's options"
+            )
+        return int(said) if said is not None else None
 
     def _wait_for(self, compacted: Compacted, context: Context) -> NoReturn:
         from airflow_barrier.coordinator.waiting import Condition, Wait

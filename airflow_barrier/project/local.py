@@ -25,7 +25,7 @@ def connect_server_conf(port: int) -> dict[str, str]:
 
 #: Spark's conf that spends few cores on small data, not on planning and compiling for big data.
 SMALL_DATA = {
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Iceberg and Spark write the same path differently: scheme and authority may be missing, slashes doubled.
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
-#: Characters that Spark does not encode.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+#: Characters that Spark does not encode, in a name that it does not take for hidden.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
 
 #: Looked at only where a schema has field ids.
 BY_FIELD_ID = {
@@ -91,7 +91,8 @@ class RowReader:
             .schema(self._schema)
             .load(list(map(literally, paths)))
         )
-        self._check_same_files(paths, frame.inputFiles())
+        if not _names_tell(paths):
+            self._check_same_files(paths, frame.inputFiles())
         if self._table.maps_names:
             self._check_field_ids(frame)
         metadata = frame.metadataColumn("_metadata")
@@ -190,10 +191,11 @@ def without_field_ids(error: BaseException) -> InexactChangesError | None:
 
 
 def _names_tell(paths: Sequence[str]) -> bool:
-    """Return whether the files' own names tell them apart, which costs nothing a row, while a whole path has to be
-    rewritten.
+    """Return whether the files' own names tell them apart, for Spark as for Iceberg. That costs nothing a row, while a
+    whole path has to be rewritten.
 
-    They do wherever Iceberg's writers chose them: a UUID is part of each.
+    They do wherever Iceberg's writers chose them: a UUID is part of each. Then a deleted row is found by the file's
+    name, and Spark has no name to hide, so there is no need to ask it which files it reads.
     """
     names = {path.rpartition("/")[2] for path in paths}
     return len(names) == len(paths) and all(map(_PLAIN_NAME.fullmatch, names))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from pyspark.errors import PySparkException
 
 from airflow_barrier.spark._conf import is_our_own
 from airflow_barrier.systems.kafka_settings import REDACTED
@@ -36,7 +35,8 @@ _HARMLESS_SQL = frozenset(
         *("insert", "merge", "update", "delete", "truncate", "call", "alter", "analyze", "refresh"),
     }
 )
-_COMMENT = re.compile(r"\s+|--[^\n]*|/\*.*?\*/|\(", re.DOTALL)
+# Not a comment within another one, which Spark nests: what begins with it is not known.
+_COMMENT = re.compile(r"\s+|--[^\n]*|/\*(?:(?!/\*).)*?\*/|\(", re.DOTALL)
 _TEMPORARY_VIEW = re.compile(r"create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(?:`([^`]+)`|(\w+))", re.IGNORECASE)
 _TABLE = re.compile(r"(?:create|create\s+or\s+replace|replace|drop)\s+table\b", re.IGNORECASE)
 
@@ -60,6 +60,8 @@ class Traces(
 
         What the job staged counts whether this succeeds or not.
         """
+        from pyspark.errors import PySparkException
+
         if self.lasting is not None:
             return
         try:

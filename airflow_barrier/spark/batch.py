@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from airflow_barrier.protocol.codec import encode
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Job
-from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, proven, signed
 
 if TYPE_CHECKING:
@@ -68,16 +67,3 @@ def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn) -> 
     while spec is not None:
         record = run_epoch(spark, spec, job)
         spec = go_on(spec, record)
-        if spec is not None:
-            refresh(spark, spec)
-
-
-def refresh(spark: SparkSession, spec: EpochSpec) -> None:
-    """Have a session that ran another epoch see this one's tables: its catalog may have cached them as they were before
-    the branches were made.
-    """
-    cached = spark.conf.get(f"spark.sql.catalog.{spec.catalog}.cache-enabled", "true")
-    if str(cached).lower() == "false":
-        return
-    for table in {*spec.inputs, *spec.bases}:
-        spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
-from airflow_barrier.spark.batch import refresh
-from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.driver import prepare_session, stage
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
 
@@ -123,7 +122,7 @@ class ConnectRun:
     """
 
     def __init__(self, url: str, spec: EpochSpec, heads: Heads | None = None, session_id: str | None = None) -> None:
-        """``heads``: as for :func:`~airflow_barrier.spark.driver.run_epoch`. ``session_id``: a session that no other
+        """``heads``: as for :func:`~airflow_barrier.spark.driver.stage`. ``session_id``: a session that no other
         attempt is in, which another one may have left; None: a new one.
         """
         self._url = url
@@ -148,7 +147,7 @@ class ConnectRun:
             session = self._open(traces)
             try:
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
-                record = run_epoch(session, self._spec, job, self._heads)
+                record = stage(session, self._spec, job, self._heads)
             except BaseException:
                 stop_session(session)
                 raise
@@ -185,16 +184,23 @@ class ConnectRun:
         log.info("stopped the work of %s on Spark Connect", _named(self._spec))
 
     def _open(self, traces: Traces) -> SparkSession:
-        session = connect_session(self._url, self._session_id, traces=traces)
+        """A session with the attempt's conf: the attempt's own, or the next one if the server has it no more."""
         try:
-            refresh(session, self._spec)  # the first request
+            return self._prepared(self._session_id, traces)
         except Exception as error:
-            stop_session(session)
             if not _is_gone(error):
                 raise
             log.info("%s: its session is gone, and it takes a new one: %s", _named(self._spec), first_line(error))
             traces.lasting = "the attempt's row names another one"
-            return connect_session(self._url, _next_session(self._session_id), traces=traces)
+            return self._prepared(_next_session(self._session_id), traces)
+
+    def _prepared(self, session_id: str, traces: Traces) -> SparkSession:
+        session = connect_session(self._url, session_id, traces=traces)
+        try:
+            prepare_session(session, self._spec)
+        except BaseException:
+            stop_session(session)
+            raise
         return session
 
 

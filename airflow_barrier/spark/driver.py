@@ -37,20 +37,41 @@ log = logging.getLogger(__name__)
 
 
 def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
+    """:func:`prepare_session`, and :func:`stage` in it. Raises what these raise."""
+    prepare_session(spark, spec)
+    return stage(spark, spec, job, heads)
+
+
+def prepare_session(spark: SparkSession, spec: EpochSpec) -> None:
+    """Give the session the conf of the attempt, and have it see the tables as they are now: its catalog may have cached
+    them in an earlier epoch.
+
+    The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
+    A Spark Connect server that has not got the session any more says so at the first request.
+    Raises ConfigurationError and CatalogUnavailableError (Spark cannot use its catalog).
+    """
+    found = spark.conf.getAll
+    stamp = spec.stamp.properties().items()
+    properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
+    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **BY_FIELD_ID, **properties, **conf_for(spark, spec, found)})
+    if found.get(f"spark.sql.catalog.{spec.catalog}.cache-enabled", "true").lower() == "false":
+        return
+    with _catalog_named(spec):
+        for table in sorted({*spec.inputs, *spec.bases}):
+            spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")
+
+
+def stage(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
     """Run ``job`` and return what it staged in every outlet. Nothing counts before that record is handed over.
 
     A spec with corrections has these run instead. ``heads``, of a driver that can ask the catalog: there it is asked
     where the branches are, and Spark only whether it sees them: its catalog has to be the one in which they were made.
 
-    The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
     Raises SilentOutletError, ChangedOutletError (the job's fault), StagedTableError (the branch is not as it was
     prepared: an earlier run of this attempt wrote to it, or it was dropped), ConfigurationError and
     CatalogUnavailableError (Spark cannot use its catalog), and whatever the job raises.
     """
-    stamp = spec.stamp.properties().items()
-    properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
-    set_conf(spark, {"spark.sql.session.timeZone": "UTC", **BY_FIELD_ID, **properties, **conf_for(spark, spec)})
-    with _catalog_named(spec):  # the first statement that asks Spark for its catalog
+    with _catalog_named(spec):
         prepared = _seen_by_both(spark, spec, heads) if heads else _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)

@@ -81,13 +81,12 @@ def profile_of(inlets: Mapping[str, Inlet], others: Mapping[str, int | None]) ->
     return Profile(conf, tuple(sorted(large)), f"it reads at most {count:,} bytes{besides}")
 
 
-def conf_for(spark: SparkSession, spec: EpochSpec) -> dict[str, str]:
+def conf_for(spark: SparkSession, spec: EpochSpec, found: Mapping[str, str]) -> dict[str, str]:
     """Return the conf of the epoch's profile, to be set in its session: all of it, or nothing where the user's own
     says something else.
 
-    Takes back what an earlier epoch of the session was given and this one is not. On Spark Connect this is one request.
+    ``found``: the session's conf. Takes back what an earlier epoch of the session was given and this one is not.
     """
-    found = spark.conf.getAll
     given = {key: value for key, value in _parsed(found.get(_GIVEN, "")).items() if found.get(key) == value}
     said = {key: found[key] for key in spec.conf if key in found and key not in given}
     against = ", ".join(f"{key}={value}" for key, value in said.items() if value != spec.conf[key])

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CATALOG = "lake"
+#: What a barrier's epoch of that size is given by its profile: a comparison is about barriers, not about conf.
+CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 class PlainEpoch:
@@ -94,7 +100,8 @@ def run_plain(job: Path, landing: str, timestamp: datetime, schemas: dict[str, s
     """Run the job in a file for the day that ends at ``timestamp``; PLAIN_MEMORY and SPARK_REMOTE_URL say where."""
     spark = connect_session(os.environ["SPARK_REMOTE_URL"])
     try:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        for key, value in CONF.items():
+            spark.conf.set(key, value)
         memory = Path(os.environ["PLAIN_MEMORY"], f"{job.stem}.json")
         epoch = PlainEpoch(spark, landing, timestamp, schemas, memory)
         run = SqlJob(job.read_text()) if job.suffix == ".sql" else load_job(str(job))

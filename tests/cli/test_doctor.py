@@ -21,7 +21,7 @@ from airflow_barrier.cli.doctor.check import Case, Check, Verdict, examine, ok
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.deployment import nobody_gets_in, tables_of
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.spark_conf import spark_conf
+from airflow_barrier.coordinator.spark_conf import COMPILED, spark_conf
 from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.project.write import write_project
@@ -231,7 +231,8 @@ def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server
     define(CONN_ID, extra={"warehouse": str(warehouse)})
     file.write_text(OF_KAFKA)
     database = Path(settings.catalog_uri.removeprefix("sqlite:///"))
-    conf = {"spark.jars.packages": spark_conf(settings).conf["spark.jars.packages"], "spark.driver.memory": "1g"}
+    packages = spark_conf(settings).conf["spark.jars.packages"]
+    conf = {"spark.jars.packages": packages, "spark.driver.memory": "1g", COMPILED: "100"}
     with LocalConnectServer(warehouse, database, spark_server.ivy, conf=conf, timeout=patience()) as bare:
         lines = said_of(bare.url, define, "DAGs", dag_files=[str(file)])
         session = connect_session(bare.url)
@@ -241,6 +242,7 @@ def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server
         stop_session(session)
     failed = [line for line in lines if line.startswith("FAIL")]
     assert len(failed) == len(PACKAGES)
+    assert any(line.startswith("warn") and f"expected {COMPILED}=20000, found 100" in line for line in lines)
     for line, (name, package) in zip(failed, sorted(PACKAGES.items()), strict=True):
         assert f"expected the package of Spark's format {name}, {package}, among Spark's jars, found none" in line
         assert f"`airflow-barrier spark-conf --with {name}`" in line

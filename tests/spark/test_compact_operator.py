@@ -255,6 +255,8 @@ def test_a_job_that_reads_changes_sees_none_of_it(shop: Shop, spark_server: Spar
 def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
     with pytest.raises(AirflowFailException, match=r"found shop\.absent"):
         CompactTablesOperator(task_id="compact", topology="shopping", tables=["shop.absent"]).execute(context())
+    with pytest.raises(AirflowFailException, match=r"expected target-file-size-bytes in bytes, .* found '128 MB'"):
+        operator(tables=None, options={"target-file-size-bytes": "128 MB"}).execute(context())
     for number in range(5, 5 + shop.deployment.max_open_barriers):
         shop.open(number)
     with pytest.raises(TaskDeferred) as deferred:

@@ -77,6 +77,20 @@ def test_an_attempt_finds_nothing_of_the_one_before_it_in_its_session(
     assert not run(sees_nothing)  # it has set conf, which is there for good
 
 
+def test_a_statement_behind_a_comment_within_a_comment_is_not_taken_for_what_the_comment_says(
+    spark_server: SparkServer, barriers: Barriers, session_id: str
+) -> None:
+    def sets(epoch: Epoch) -> None:
+        epoch.spark.sql("/* /* why */ SELECT */ SET airflow_barrier.test = planted")
+        assert epoch.spark.conf.get("airflow_barrier.test") == "planted"
+        _unchanged(epoch)
+
+    work = ConnectRun(spark_server.url, barriers.begin(1, outlets=[AMOUNT]), session_id=session_id)
+    work.run(sets)
+    with work.handing_over() as idle:
+        assert not idle
+
+
 def _fails(epoch: Epoch) -> None:
     _leaves_views(epoch)
     raise ZeroDivisionError

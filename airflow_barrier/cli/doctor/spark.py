@@ -191,7 +191,7 @@ def _same_catalog(about: str, session: SparkSession, case: Case) -> Iterator[Fin
 
 
 def _conf(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
-    from airflow_barrier.coordinator.spark_conf import EXTENSIONS
+    from airflow_barrier.coordinator.spark_conf import COMPILED, EXTENSIONS, MANY_COMPILED
     from airflow_barrier.spark.catalog_errors import SPARK_CONF
 
     catalog = f"spark.sql.catalog.{known(case).spark_catalog}"
@@ -203,6 +203,13 @@ def _conf(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
             about,
             f"expected {catalog}.cache-enabled=false, found {cached or 'nothing, which is true'}: a session would not "
             f"see what others commit meanwhile; {SPARK_CONF}",
+        )
+    entries = session.conf.get(COMPILED, "100") or "100"  # Spark's own
+    if int(entries) < int(MANY_COMPILED):
+        yield warn(
+            about,
+            f"expected {COMPILED}={MANY_COMPILED}, found {entries}: sessions live on, but what one barrier compiles is "
+            f"thrown away by the next, which costs about half of the CPU; {SPARK_CONF}",
         )
 
 
