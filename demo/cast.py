@@ -29,10 +29,9 @@ def barrier_time(number: int) -> datetime:
     return datetime.combine(FIRST_DAY, datetime.min.time(), timezone.utc) + timedelta(days=number)
 
 
-def local_spark(places: Places) -> LocalConnectServer:
+def local_spark(places: Places, **conf: str) -> LocalConnectServer:
     """A Spark Connect server that spends two cores on small data, not on planning and compiling for big data."""
-    # the tasks without barriers have new sessions, and what Spark compiles in one of these it uses once
-    conf = {**SMALL_DATA, "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.driver.memory": "3g"}
+    conf = {**SMALL_DATA, "spark.driver.memory": "3g", **conf}
     return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
 
 

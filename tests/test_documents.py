@@ -54,8 +54,8 @@ def test_the_readmes_numbers_are_measured() -> None:
 
 
 def test_numbers_are_written_between_their_comments() -> None:
-    measured = BENCHMARKS.replace("| all six | 43.15 | 51.21 | 1.19 |", "| all six | 43.15 | 47.47 | 1.10 |")
-    assert "| 1.10 times as long |" in with_numbers(README, measured)
+    measured = re.sub(r"(?m)^(\| all six \|.*\|) [\d.]+ \|$", r"\1 98.76 |", BENCHMARKS)
+    assert "| 98.76 times as long |" in with_numbers(README, measured)
     with pytest.raises(ValueError, match="put them back"):
         with_numbers("# A README of somebody else", BENCHMARKS)
 

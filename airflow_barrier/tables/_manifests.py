@@ -200,7 +200,7 @@ class _Manifests:
             if file.content == _DATA
         ]
         paths = {file.file_path for file in moved}
-        kept = self._live({file.about for file in deletes if file.about is not None} - paths, at_end)
+        kept = self._still_there({file.about for file in deletes if file.about is not None} - paths, at_end)
         if len(moved) + len(kept) > _MOST_FILES:
             raise _UntoldError(f"{len(moved) + len(kept)} files are more than the {_MOST_FILES} that a spec names")
         added = {file.file_path for file in moved if file.weight > 0}
@@ -226,7 +226,7 @@ class _Manifests:
         manifests = read_manifest_list(self._input(self._described[snapshot_id]["manifest-list"]))
         return {manifest.manifest_path: manifest for manifest in manifests}
 
-    def _live(self, paths: Collection[str], at_end: Mapping[str, ManifestFile]) -> tuple[ChangedFile, ...]:
+    def _still_there(self, paths: Collection[str], at_end: Mapping[str, ManifestFile]) -> tuple[ChangedFile, ...]:
         """Return those of the data files that are there at the end: deletes outlive the files that they are about."""
         if not paths:
             return ()

@@ -80,7 +80,9 @@ def jobs_of(ui: str, branches: set[str]) -> int:
     api = f"{ui}/api/v1/applications"
     (application,) = httpx.get(api, timeout=patience()).raise_for_status().json()
     counts = [-1]
+    deadline = time.monotonic() + patience()
     while len(counts) < 3 or len(set(counts[-3:])) > 1:
+        assert time.monotonic() < deadline, f"expected Spark's pages to settle, found these numbers of jobs: {counts}"
         time.sleep(0.3)
         jobs = httpx.get(f"{api}/{application['id']}/jobs", timeout=patience()).raise_for_status().json()
         counts.append(sum(any(one in tag for tag in job.get("jobTags", ()) for one in branches) for job in jobs))
