@@ -12,8 +12,8 @@ import psutil
 class Cpu:
     """Seconds of CPU: of the server's process, and of the ``neighbours``: processes that are not of this run."""
 
-    server: float
-    neighbours: float
+    server: float = 0.0
+    neighbours: float = 0.0
 
     @classmethod
     def until_now(cls, server: int) -> Cpu:

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import median
@@ -71,14 +71,13 @@ class Run:
     seconds: float
     steps: list[Step]
     jobs: dict[str, float]
-    #: the same of the jobs without us
-    plain: dict[str, float]
     #: of the start task's and of the commit task's hop and work
     start: float
     commit: float
-    #: of all tasks; of those without us
-    cpu: Cpu
-    plain_cpu: Cpu
+    #: seconds of the same jobs without us, where they ran, and the CPU of both
+    plain: dict[str, float] = field(default_factory=dict)
+    cpu: Cpu = field(default_factory=Cpu)
+    plain_cpu: Cpu = field(default_factory=Cpu)
 
 
 class Lake:
@@ -199,7 +198,12 @@ class Lake:
             "the next barrier would be beside that run; set _PERIOD higher"
         )
         durations = {name: task["duration"] for name, task in airflow.tasks("plain", plain).items()}
-        return self._looked_at(airflow, "barriers", run, number, durations, (between - began, ended - between))
+        return replace(
+            self._looked_at(airflow, "barriers", run, number),
+            plain=durations,
+            cpu=between - began,
+            plain_cpu=ended - between,
+        )
 
     def submitted(self, airflow: AirflowUnderTest, number: int) -> Run:
         """A barrier at this moment, whose jobs are drivers of their own."""
@@ -209,17 +213,9 @@ class Lake:
                 shutil.copyfile(file, landed(str(self.landing / "submitted"), source, number))
         run = airflow.trigger("submitted")
         airflow.wait_for_run("submitted", run)
-        return self._looked_at(airflow, "submitted", run, number, {}, (Cpu(0, 0), Cpu(0, 0)))
+        return self._looked_at(airflow, "submitted", run, number)
 
-    def _looked_at(
-        self,
-        airflow: AirflowUnderTest,
-        dag: str,
-        run: str,
-        number: int,
-        plain: dict[str, float],
-        cpu: tuple[Cpu, Cpu],
-    ) -> Run:
+    def _looked_at(self, airflow: AirflowUnderTest, dag: str, run: str, number: int) -> Run:
         deployment = Deployment.connect(self.deployments[dag])
         try:
             barrier = deployment.meta.barriers.get("shopping", number + 1)
@@ -235,11 +231,8 @@ class Lake:
             seconds=(_committed(barrier) - barrier.timestamp).total_seconds(),
             steps=steps,
             jobs={name: tasks[name]["duration"] for name in JOBS},
-            plain=plain,
             start=(time_of(tasks["start"]["end_date"]) - barrier.timestamp).total_seconds(),
             commit=(time_of(tasks["commit"]["end_date"]) - last).total_seconds(),
-            cpu=cpu[0],
-            plain_cpu=cpu[1],
         )
 
 

@@ -133,12 +133,14 @@ class CompactTablesOperator(BaseOperator):
 
     def _target_bytes(self) -> int | None:
         said = self.options.get(TARGET_OPTION)
-        if said is not None and not (str(said).isdecimal() and int(said)):
+        if said is None:
+            return None
+        if not (str(said).isdecimal() and int(said)):
             raise ConfigurationError(
                 f"options: expected {TARGET_OPTION} in bytes, such as '134217728', found {said!r}; correct the "
                 "operator's options"
             )
-        return int(said) if said is not None else None
+        return int(said)
 
     def _wait_for(self, compacted: Compacted, context: Context) -> NoReturn:
         from airflow_barrier.coordinator.waiting import Condition, Wait

@@ -35,7 +35,7 @@ _HARMLESS_SQL = frozenset(
         *("insert", "merge", "update", "delete", "truncate", "call", "alter", "analyze", "refresh"),
     }
 )
-# Not a comment within another one, which Spark nests: what begins with it is not known.
+# Spark nests comments. One that has another one in it is not matched, so the statement behind it counts as unknown.
 _COMMENT = re.compile(r"\s+|--[^\n]*|/\*(?:(?!/\*).)*?\*/|\(", re.DOTALL)
 _TEMPORARY_VIEW = re.compile(r"create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(?:`([^`]+)`|(\w+))", re.IGNORECASE)
 _TABLE = re.compile(r"(?:create|create\s+or\s+replace|replace|drop)\s+table\b", re.IGNORECASE)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
+def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     """:func:`prepare_session`, and :func:`stage` in it. Raises what these raise."""
     prepare_session(spark, spec)
-    return stage(spark, spec, job, heads)
+    return stage(spark, spec, job)
 
 
 def prepare_session(spark: SparkSession, spec: EpochSpec) -> None:
@@ -47,7 +47,7 @@ def prepare_session(spark: SparkSession, spec: EpochSpec) -> None:
     them in an earlier epoch.
 
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
-    A Spark Connect server that has not got the session any more says so at the first request.
+    A Spark Connect server on which the session is gone says so at the first request.
     Raises ConfigurationError and CatalogUnavailableError (Spark cannot use its catalog).
     """
     found = spark.conf.getAll

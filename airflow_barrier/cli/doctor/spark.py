@@ -204,8 +204,8 @@ def _conf(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
             f"expected {catalog}.cache-enabled=false, found {cached or 'nothing, which is true'}: a session would not "
             f"see what others commit meanwhile; {SPARK_CONF}",
         )
-    entries = session.conf.get(COMPILED, "100") or "100"  # Spark's own
-    if int(entries) < int(MANY_COMPILED):
+    entries = int(session.conf.get(COMPILED) or 0)
+    if entries < int(MANY_COMPILED):
         yield warn(
             about,
             f"expected {COMPILED}={MANY_COMPILED}, found {entries}: sessions live on, but what one barrier compiles is "
