@@ -21,6 +21,8 @@ from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.protocol.errors import ConfigurationError, ExpiryError, MissingTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.port import Kept
 from airflow_barrier.tables.port import Look, SnapshotVerdict
 
 log = logging.getLogger(__name__)
@@ -122,6 +124,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
             deployment.tables.clear(barrier_folder(deployment, topology, barrier_id))
         trimmed += some
     fold(deployment, topology, trimmed)
+    _let_go_of_sources(deployment, topology, verdicts)
     done = Expired(tuple(barrier.barrier_id for barrier in expired), snapshots)
     log.info("topology %s: %s", topology, done)
     if failed:
@@ -130,6 +133,16 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
             f"{'; '.join(failed.values())}. All else is done, and the next expiry takes what is left"
         )
     return done
+
+
+def _let_go_of_sources(deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict]) -> None:
+    """Have sources whose records lie beside the warehouse keep those of the barriers that stay, and of later ones."""
+    oldest = min((verdict.barrier.barrier_id for verdict in verdicts if verdict.keep), default=0)
+    cuts = deployment.meta.cuts.of(topology, oldest, items_of=()) if oldest else {}
+    for source in map(source_of, deployment.meta.topologies.get(topology).externals):
+        cut = cuts.get(source.name)
+        if isinstance(source, Kept) and cut is not None and cut.put_off is None:
+            source.let_go(cut, deployment.tables)
 
 
 def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[Barrier], dict[str, str]]:

@@ -6,9 +6,11 @@ import logging
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
-from airflow_barrier.protocol.records import Barrier, Withdrawal
+from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MissingTableError
+from airflow_barrier.protocol.records import Barrier, Cut, Withdrawal
+from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
+from airflow_barrier.sources.port import Kept
 
 log = logging.getLogger(__name__)
 
@@ -65,3 +67,15 @@ def _release_sources(deployment: Deployment, gone: Withdrawal) -> None:
         last = deployment.meta.cuts.last(gone.topology, source.name)
         if source.name not in read and last is not None and last[1].put_off is None:
             source_of(source).release(last[1], deployment.tables)
+            _leave(deployment, source, last[1])
+
+
+def _leave(deployment: Deployment, declared: ExternalSource, last: Cut) -> None:
+    if not isinstance(source_of(declared), Kept):
+        return
+    try:
+        source = deployment.source_of(declared)
+        assert isinstance(source, Kept)
+        source.leave(last)
+    except BarrierError as error:  # it need not be there any more
+        log.warning("source %s: expected to let go of what its system holds for it, found: %s", declared.name, error)

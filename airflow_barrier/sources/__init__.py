@@ -11,6 +11,7 @@ _ADAPTERS = {
     "files": "airflow_barrier.sources.files:Files",
     "iceberg_table": "airflow_barrier.sources.iceberg_table:IcebergTable",
     "kafka": "airflow_barrier.sources.kafka:Kafka",
+    "postgresql": "airflow_barrier.sources.postgresql:PostgreSQL",
 }
 #: Entry points by which other distributions name adapters of their own: kind -> ``module:class``.
 GROUP = "airflow_barrier.sources"

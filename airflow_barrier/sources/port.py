@@ -6,7 +6,8 @@ neither pyspark nor pyiceberg nor pyarrow at the top, and its constructor touche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
@@ -126,6 +127,31 @@ class SourceCatalog(Protocol):
 
     def unpin(self, table: str, ref: str) -> None:
         """Take the ref away if it is there."""
+        ...
+
+    def location(self, *parts: str) -> str:
+        """The URI of a file or folder beside the tables."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if it is not there."""
+        ...
+
+    def exists(self, uri: str) -> bool: ...
+
+    def read_text(self, uri: str) -> str:
+        """Raises FileNotFoundError."""
+        ...
+
+    def created(self, uri: str) -> AbstractContextManager[Any]:
+        """A new file, to be written piece by piece. Once the block has ended without an error it is there, and durable.
+
+        After an error an object store may have a part of it.
+        """
+        ...
+
+    def delete(self, uris: Iterable[str]) -> None:
+        """Delete files, and local folders that are empty then; what cannot be deleted is left as it is."""
         ...
 
 
@@ -297,6 +323,39 @@ class Sized(Protocol):
 
     def size(self, cut: Cut) -> int:
         """The bytes, as they are stored, that ``cut`` reads."""
+        ...
+
+
+@runtime_checkable
+class Tables(Protocol):
+    """A source of several tables, which are cut together."""
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """Their names, as jobs name them after the source's."""
+        ...
+
+    def of_table(self, table: str | None) -> Source:
+        """The same source, whose :meth:`Source.load` reads that table; None: the one that there is.
+
+        Raises ConfigurationError for another.
+        """
+        ...
+
+
+@runtime_checkable
+class Kept(Protocol):
+    """A source whose records lie beside the warehouse, since its system gives them once only."""
+
+    def let_go(self, oldest: Cut, catalog: SourceCatalog) -> None:
+        """Delete what is from before ``oldest``, the oldest cut that is still read. Again is fine."""
+        ...
+
+    def leave(self, last: Cut) -> None:
+        """Have the system hold nothing any more for the topology, which has left with cut ``last``. Again is fine.
+
+        Raises SourceUnavailableError and SourceDataError, which say what a person has to do in place of it.
+        """
         ...
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.changes import WEIGHT
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
 from airflow_barrier.spark._iceberg import IcebergTable
-from airflow_barrier.spark._weights import WEIGHT, comparable
+from airflow_barrier.spark._weights import comparable
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.corrections import ReuseRows
 from airflow_barrier.spark.epoch import Epoch

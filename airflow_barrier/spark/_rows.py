@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from airflow_barrier.protocol.changes import WEIGHT
 from airflow_barrier.protocol.errors import InexactChangesError
 from airflow_barrier.protocol.snapshots import Snapshot, Stretch
 from airflow_barrier.sources.files.listing import literally
@@ -14,7 +15,6 @@ from airflow_barrier.spark._conf import set_conf
 from airflow_barrier.spark._fields import column_types, nested, parquet_schema, places, require_widened
 from airflow_barrier.spark._iceberg import IcebergTable, by_path
 from airflow_barrier.spark._touched import positions, touched
-from airflow_barrier.spark._weights import WEIGHT
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

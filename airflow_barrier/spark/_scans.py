@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_barrier.protocol.changes import WEIGHT
 from airflow_barrier.protocol.errors import InexactChangesError
 from airflow_barrier.protocol.snapshots import Snapshot, Stretch
 from airflow_barrier.spark._fields import column_types, places
 from airflow_barrier.spark._iceberg import IcebergTable
-from airflow_barrier.spark._weights import WEIGHT, has_variant
+from airflow_barrier.spark._weights import has_variant
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
-
-#: +1: the row came, -1: the row went.
-WEIGHT = "_weight"
-#: The same in words: ``insert``, ``delete``.
-CHANGE_TYPE = "_change_type"
 
 
 def netted(frame: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
 from airflow_barrier.protocol.snapshots import Snapshot, Stretch, TableDelta, stretches
 from airflow_barrier.spark._fields import column_types, places
 from airflow_barrier.spark._iceberg import IcebergTable
 from airflow_barrier.spark._rows import RowReader
 from airflow_barrier.spark._scans import scan
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, kinds_of, labelled, netted
+from airflow_barrier.spark._weights import kinds_of, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

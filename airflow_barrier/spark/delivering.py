@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows
 from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.sources.spark_errors import RAISED
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.identifiers import quoted, table_name
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, kinds_of, labelled, netted
+from airflow_barrier.spark._weights import kinds_of, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.port import DeadLetters
+from airflow_barrier.sources.port import DeadLetters, Tables
+from airflow_barrier.spark.applying import apply_changes
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.delta_join import delta_join
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.profile import take_back
 from airflow_barrier.spark.spec import EpochSpec
-from airflow_barrier.spark.undeclared import undeclared
+from airflow_barrier.spark.undeclared import source_named, undeclared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,10 +112,19 @@ class Epoch:
             self.previous(left), self.changes(left), self.previous(right), self.changes(right), on=on, how=how
         )
 
-    def source(self, name: str) -> DataFrame:
-        """The epoch's records of an external source: exactly those of the barrier's cut."""
+    def source(self, name: str, table: str | None = None) -> DataFrame:
+        """The epoch's records of an external source: exactly those of the barrier's cut. ``table``: of a source that
+        has several, which may stand behind the name, too: ``shop_db.public.orders``.
+        """
         spec = self._spec
-        return self._source(name).load(
+        if table is None:
+            name, table = source_named(name, spec.externals) or (name, None)
+        source = self._source(name)
+        if isinstance(source, Tables):
+            source = source.of_table(table)
+        elif table is not None:
+            raise undeclared(spec.job, "external source", f"{name}.{table}", "inlets", spec.externals)
+        return source.load(
             self.spark,
             spec.cuts[name],
             spec.previous_timestamp,
@@ -157,6 +167,21 @@ class Epoch:
         """The quoted name to write ``table`` under: its attempt branch. For Spark's own writers and for SQL."""
         self._check_outlet(table)
         return self._name(table, f"branch_{self._spec.branch}")
+
+    def apply(self, changes: DataFrame, table: str, key: str | Sequence[str]) -> None:
+        """Put changes on outlet ``table``, so that its rows are those of where the changes come from:
+
+            epoch.apply(epoch.source("shop_db", "public.orders"), "shop.orders", key="id")
+
+        ``changes`` have ``_weight``, as :meth:`changes` and sources of changes give them; ``key``: columns that tell
+        rows apart, of a database's table those of its replica identity. Columns go to those of their name. An epoch
+        without changes leaves the table unchanged. Raises
+        :class:`~airflow_barrier.protocol.errors.ConfigurationError` where the table lacks a column, or changes lack
+        their key.
+        """
+        key = [key] if isinstance(key, str) else list(key)
+        if not apply_changes(changes, table, self.target(table), key):
+            self.unchanged(table)
 
     def unchanged(self, table: str) -> None:
         """Say that this epoch adds nothing to outlet ``table``. Absence of output is never taken as that."""

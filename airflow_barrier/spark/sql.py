@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.ddl import timestamp_literal
 from airflow_barrier.spark.epoch import Epoch
-from airflow_barrier.spark.statement import Token, check, tokens_of
+from airflow_barrier.spark.statement import Token, applied, check, tokens_of
 from airflow_barrier.spark.views import view_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ class SqlJob:
     ``{target:ns.table}`` is an outlet; ``{appends:…}``, ``{changes:…}``, ``{read:…}``, ``{previous:…}`` and
     ``{source:name}`` are relations, as the methods of :class:`~airflow_barrier.spark.epoch.Epoch` of these names;
     ``{timestamp}``, ``{previous_timestamp}`` and ``{seed}`` are literals. Single braces pass through Jinja.
+
+    Changes of a source, or of a table, are put on an outlet without a MERGE of one's own, as
+    :meth:`~airflow_barrier.spark.epoch.Epoch.apply` does; a query in brackets may stand in place of the relation:
+
+        APPLY CHANGES INTO {target:shop.orders} FROM {source:shop_db.public.orders} KEYS (id)
+
     Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a statement that cannot be used.
     """
 
@@ -36,14 +43,21 @@ class SqlJob:
         check(self._tokens)
 
     def __call__(self, epoch: Epoch) -> None:
-        epoch.spark.sql(self.render(epoch))
+        applies = applied(self._tokens)
+        if applies is None:
+            epoch.spark.sql(self.render(epoch))
+        else:
+            changes = epoch.spark.sql(f"SELECT * FROM {_rendered(tokens_of(applies.changes), epoch)}")
+            epoch.apply(changes, applies.table, applies.key)
 
     def render(self, epoch: Epoch) -> str:
         """The statement for one epoch; its relations become temporary views of the session."""
-        views: dict[tuple[str, str], str] = {}
-        return "".join(
-            _replace(token, epoch, views) if token.role == "placeholder" else token.text for token in self._tokens
-        )
+        return _rendered(self._tokens, epoch)
+
+
+def _rendered(tokens: Iterable[Token], epoch: Epoch) -> str:
+    views: dict[tuple[str, str], str] = {}
+    return "".join(_replace(token, epoch, views) if token.role == "placeholder" else token.text for token in tokens)
 
 
 def _replace(token: Token, epoch: Epoch, views: dict[tuple[str, str], str]) -> str:

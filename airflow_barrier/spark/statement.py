@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.undeclared import undeclared
+from airflow_barrier.spark.undeclared import source_named, undeclared
 
 if TYPE_CHECKING:
     from airflow_barrier.protocol.topology import Job
@@ -36,6 +36,12 @@ _CHANGES_ROWS = re.compile(
     r"\{\s*target\s*:\s*(?P<table>[^{}]*?)\s*\}",
     re.IGNORECASE,
 )
+_APPLIES = re.compile(
+    r"\s*APPLY\s+CHANGES\s+INTO\s+\{\s*target\s*:\s*(?P<table>[^{}]*?)\s*\}"
+    r"\s+FROM\s+(?P<changes>\S.*?)\s*\bKEYS\s*\((?P<keys>[^()]+)\)\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_BEGINS_TO_APPLY = re.compile(r"\s*APPLY\b", re.IGNORECASE)
 _IN_CORRECTIONS = ("target", "read", "source", *_VALUES)
 
 
@@ -44,6 +50,35 @@ class Token(NamedTuple):
     text: str
     kind: str = ""
     name: str | None = None
+
+
+class Applied(NamedTuple):
+    """A statement ``APPLY CHANGES INTO {target:table} FROM changes KEYS (key, ...)``; ``changes`` is a relation or a
+    query in brackets.
+    """
+
+    table: str
+    changes: str
+    key: tuple[str, ...]
+
+
+def applied(tokens: Sequence[Token]) -> Applied | None:
+    """None: it is another statement. Raises ConfigurationError."""
+    text = _text(tokens)
+    if not _BEGINS_TO_APPLY.match(text):
+        return None
+    words = _APPLIES.fullmatch(text)
+    if words is None:
+        raise ConfigurationError(
+            "SQL job: expected APPLY CHANGES INTO {target:ns.table} FROM {source:…} KEYS (column, …), with a relation "
+            "or a query in brackets after FROM, found something else after APPLY"
+        )
+    return Applied(words["table"], words["changes"], tuple(key.strip().strip("`") for key in words["keys"].split(",")))
+
+
+def _text(tokens: Sequence[Token]) -> str:
+    """The statement without its comments."""
+    return "".join(" " if token.role == "comment" else token.text for token in tokens if token.role != "end").strip()
 
 
 def tokens_of(statement: str) -> Iterator[Token]:
@@ -74,6 +109,7 @@ def check(tokens: Sequence[Token]) -> None:
             "SQL job: expected {target:ns.table} where the statement writes, found none; a job that writes past its "
             "outlets would show half an epoch to readers"
         )
+    applied(tokens)
 
 
 def check_for(statement: str, job: Job) -> None:
@@ -92,11 +128,13 @@ def check_for(statement: str, job: Job) -> None:
 
 def check_names(tokens: Sequence[Token], job: Job) -> None:
     """Raise UndeclaredTableError for a table or a source in ``tokens`` that ``job`` does not declare."""
-    sources = [source.name for source in job.externals]
+    sources = {source.name: source.options.get("tables", ()) for source in job.externals}
     for token in tokens:
         name = token.name or ""
-        if token.kind == "source" and name not in sources:
-            raise undeclared(job.name, "external source", name, "inlets", sources)
+        if token.kind == "source":
+            source, table = source_named(name, sources) or ("", None)
+            if not source or (table is not None and table not in sources[source]):
+                raise undeclared(job.name, "external source", name, "inlets", sources)
         if token.kind == "target" and name not in job.outlets:
             raise undeclared(job.name, "table", name, "outlets", job.outlets)
         if token.kind in RELATIONS and token.kind != "source" and name not in job.inlets:
@@ -142,7 +180,7 @@ def require_writes_only(tokens: Sequence[Token], table: str) -> None:
 
     In Spark's grammar what a statement writes stands behind its first words, so no more than these is looked at.
     """
-    text = "".join(" " if token.role == "comment" else token.text for token in tokens if token.role != "end").strip()
+    text = _text(tokens)
     words = _CHANGES_ROWS.match(text)
     if words is None or words["table"] != table:
         raise ConfigurationError(  # safety: corrects-its-table

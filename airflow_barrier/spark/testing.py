@@ -121,10 +121,11 @@ class _EpochOfFrames(Epoch):
         self._inlet(table)
         return self._given("previous", table)
 
-    def source(self, name: str) -> DataFrame:
-        if name not in self._frames["sources"]:
-            return super().source(name)
-        return self._given("sources", name)
+    def source(self, name: str, table: str | None = None) -> DataFrame:
+        given = name if table is None else f"{name}.{table}"
+        if given not in self._frames["sources"]:
+            return super().source(name, table)
+        return self._given("sources", given)
 
     def target(self, table: str) -> str:
         self._check_outlet(table)

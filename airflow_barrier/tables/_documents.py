@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlparse
 
 import msgspec
@@ -213,6 +213,20 @@ class Documents:
             with self.io(uri).new_output(uri).create(overwrite=True) as stream:
                 stream.write(data)
 
+    @contextmanager
+    def created(self, uri: str) -> Iterator[Any]:
+        """A new file, to be written piece by piece. Once the block has ended without an error it is there, and durable.
+
+        After an error an object store may have a part of it.
+        """
+        with _storage(uri):
+            if is_local(uri, self.properties):
+                with _created_locally(local_path(uri)) as stream:
+                    yield stream
+                return
+            with self.io(uri).new_output(uri).create(overwrite=True) as stream:
+                yield stream
+
     def names(self, folder: str, deep: bool = False) -> list[str]:
         """The names of the files in a folder, ``deep``: or in one below it; none if it is not there.
 
@@ -271,26 +285,50 @@ def _in_one_request(io: FileIO) -> FileIO:
 
 def _replace_local(uri: str, data: bytes) -> None:
     path = local_path(uri)
+    with _part_of(path) as part:
+        _in_folder(part, lambda part: part.write_bytes(data))
+        part.replace(path)
+
+
+@contextmanager
+def _created_locally(path: Path) -> Iterator[BinaryIO]:
+    with _part_of(path) as part:
+        with _in_folder(part, lambda part: part.open("xb")) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """A name beside the file, of a part that goes after an error."""
     # Not named after the file, whose name may have the longest length that there is.
     part = path.with_name(f".{uuid.uuid4()}.part")
     try:
-        _write_in_folder(part, data)
-        part.replace(path)
+        yield part
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def _write_in_folder(path: Path, data: bytes) -> None:
-    """Makes the folder; also while another process deletes it, or one above it, since it was empty."""
+def _in_folder(path: Path, write: Callable[[Path], _Found]) -> _Found:
+    """Write the file once its folder is made; also while another process deletes it, or one above it, since it was
+    empty.
+    """
     for left in reversed(range(_TRIES)):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            return
+            return write(path)
         except (FileNotFoundError, FileExistsError):  # it is made and gone between two calls, or it is there and gone
             if not left:
                 raise
+    raise AssertionError("unreachable: the last try raises")
 
 
 @contextmanager

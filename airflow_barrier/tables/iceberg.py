@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.compaction import Reading
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
@@ -391,6 +391,17 @@ class IcebergTables(Looking):
     def write_text(self, uri: str, text: str) -> None:
         """Write or replace the file."""
         self._documents.write_bytes(uri, text.encode())
+
+    def created(self, uri: str) -> AbstractContextManager[Any]:
+        """A new file, to be written piece by piece. Once the block has ended without an error it is there, and durable.
+
+        After an error an object store may have a part of it.
+        """
+        return self._documents.created(uri)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if it is not there. Raises ConfigurationError."""
+        return self._documents.names(folder)
 
     def exists(self, uri: str) -> bool:
         return self._documents.exists(uri)

@@ -77,6 +77,10 @@ class Behaviour:
         frame = source.load(session, Cut(cut.source, start, end, cut.items), after, until, "lake", delta, secrets)
         return sorted(row.n for row in frame.select("n").collect())
 
+    def give_up(self, place: Place, cut: Cut) -> None:
+        """No barrier needs the cut any more."""
+        place.source.release(cut, place.catalog)
+
     def epochs(self, session: SparkSession, place: Place, barriers: Cutter) -> list[list[int]]:
         """What each of the barriers reads."""
         spans = pairwise([(None, None), *barriers.cuts])
@@ -112,7 +116,7 @@ class Behaviour:
             place.source.check(cut)
             place.source.check_held(cut, place.catalog)
             assert self.epochs(session, place, barriers) == [[1, 2]]
-            place.source.release(cut, place.catalog)
+            self.give_up(place, cut)
             place.clear()
             with pytest.raises(SourceDataError, match=place.source.name):
                 place.source.check_held(cut, place.catalog)

@@ -1,10 +1,11 @@
-"""The sources' behaviour suite on landing folders, tables of others, and topics."""
+"""The sources' behaviour suite on landing folders, tables of others, topics and databases."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.sources.behaviour import Behaviour, Place
+from tests.sources.databases import Beside, Database, database_of
 from tests.sources.landing import land
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker
@@ -27,6 +29,8 @@ from tests.support.kafka import Kafka as Broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from airflow_barrier.protocol.records import Cut
+    from tests.support.postgresql import PostgreSQL
     from tests.support.spark import SparkServer
 
 SCHEMA = "n BIGINT"
@@ -116,3 +120,34 @@ class TestKafka(Behaviour):
     @pytest.fixture
     def place(self, kafka: Broker) -> Place:
         return Topic(kafka)
+
+
+class Records:
+    """A table of a database."""
+
+    def __init__(self, database: Database, warehouse: Path) -> None:
+        self._database, self.catalog = database, Beside(warehouse)
+        database.run("CREATE TABLE records (n BIGINT PRIMARY KEY)")
+        self.source, self.absent = (database.source(f"public.{table}") for table in ("records", "absent"))
+
+    def arrive(self, *numbers: int) -> datetime:
+        for number in numbers:
+            self._database.run(f"INSERT INTO records VALUES ({number})")
+        return datetime.now(timezone.utc)
+
+    def clear(self) -> None:
+        drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = "
+        self._database.run(f"{drop}current_database()", "DROP TABLE IF EXISTS records")
+
+
+class TestPostgreSQL(Behaviour):
+    holds = True
+
+    @pytest.fixture
+    def place(self, postgresql: PostgreSQL, spark_server: SparkServer) -> Iterator[Place]:
+        with database_of(postgresql) as database:
+            yield Records(database, spark_server.warehouse / uuid4().hex)
+
+    def give_up(self, place: Place, cut: Cut) -> None:
+        """The oldest barrier that is left begins where the cut ends."""
+        place.source.let_go(replace(cut, start=cut.end), place.catalog)

@@ -46,6 +46,7 @@ LISTS = frozenset(
         "behaviour of sources",
         "corrections",
         "deliveries of many rows",
+        "databases",
         "demo",
         "drivers of their own",
         "files in an object store",

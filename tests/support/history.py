@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.protocol.snapshots import TableDelta, stretches
 from airflow_barrier.spark._iceberg import IcebergTable
 from airflow_barrier.spark._touched import _asked
-from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import changes
 from airflow_barrier.spark.identifiers import quoted
 from airflow_barrier.tables._documents import Documents

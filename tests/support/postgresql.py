@@ -30,7 +30,8 @@ _TEMPLATE = "migrated"
 _OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
-    "wal_level": "replica",
+    "wal_level": "logical",
+    "max_replication_slots": "50",
     "max_wal_senders": "0",
     "max_connections": "200",
     "shared_buffers": "32MB",

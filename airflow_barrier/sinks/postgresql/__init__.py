@@ -17,6 +17,7 @@ from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
 from airflow_barrier.sinks.port import Channel
+from airflow_barrier.systems.postgresql import CONN_TYPE, dataset_of
 
 #: Bytes of a name: what is longer PostgreSQL cuts, without an error.
 _LONGEST = 63
@@ -44,7 +45,7 @@ class PostgreSQLSink:
     ledger: str = "airflow_barrier_ledger"
 
     kind: ClassVar[str] = "postgresql"
-    conn_type: ClassVar[str] = "postgres"
+    conn_type: ClassVar[str] = CONN_TYPE
 
     location: ClassVar[None] = None
 
@@ -100,9 +101,7 @@ class PostgreSQLSink:
 
     def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
         """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""
-        where = credentials or Credentials(self.conn_id)
-        database = where.schema or where.login
-        return f"postgres://{where.host or 'localhost'}:{where.port or 5432}", f"{database}.{target}"
+        return dataset_of(credentials or Credentials(self.conn_id), target)
 
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""

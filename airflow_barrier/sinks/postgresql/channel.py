@@ -33,6 +33,7 @@ from airflow_barrier.sinks.ledger import FORMAT, Deliverer, LedgerRecord, Words,
 from airflow_barrier.sinks.port import Delivery, RowBatches
 from airflow_barrier.sinks.postgresql.rows import Part, columns_of, csv_of, find_refused, has_rows, left_out, named
 from airflow_barrier.sinks.postgresql.targets import Target, find_target, in_order, parts_of, unlogged
+from airflow_barrier.systems.postgresql import address_of, arguments_of, message_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,10 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NAME = "airflow_barrier"
-#: Seconds: to connect, to wait for somebody else's lock, and until the server ends a session that does nothing.
-_CONNECT, _LOCK, _IDLE = 10, 30, 600
-#: What a connection's extra may say about the way to the server.
-_EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
+#: Seconds: to wait for somebody else's lock, and until the server ends a session that does nothing.
+_LOCK, _IDLE = 30, 600
 #: By which a table is found to be a ledger, whatever it is called.
 _COMMENT = "airflow_barrier: what sinks were delivered (docs/deliveries.md)"
 _RECORDS: LiteralString = "SELECT topology, sink, incarnation, place, targets, format FROM {} WHERE {}"
@@ -70,31 +69,13 @@ class PostgreSQLChannel:
 
     def __enter__(self) -> Self:
         at = self._credentials
-        extra: dict[str, Any] = {name: at.extra[name] for name in _EXTRAS if name in at.extra}
         try:
-            self._connection = psycopg.connect(
-                host=at.host,
-                port=at.port or 5432,
-                user=at.login,
-                password=at.password,
-                dbname=at.schema or at.login,
-                connect_timeout=_CONNECT,
-                keepalives_idle=30,
-                keepalives_interval=10,
-                keepalives_count=3,
-                # a standby's ledger may lack what was delivered
-                target_session_attrs="read-write",
-                application_name=_NAME,
-                client_encoding="UTF8",
-                autocommit=True,
-                prepare_threshold=None,  # behind a pooler the next transaction may be another session's
-                **extra,
-            )
+            self._connection = psycopg.connect(**arguments_of(at), autocommit=True)
         except psycopg.Error as error:
             raise SinkUnavailableError(
                 f"{self}: expected PostgreSQL at {self._where} to let {at.login} in (connection {at.conn_id}), found: "
-                f"{_line(error)}; see that it runs as a primary, and that the connection's host, database, login and "
-                "password are right"
+                f"{message_of(error)}; see that it runs as a primary, and that the connection's host, database, login "
+                "and password are right"
             ) from None
         return self
 
@@ -109,7 +90,7 @@ class PostgreSQLChannel:
 
     @property
     def _where(self) -> str:
-        return f"{self._credentials.host}:{self._credentials.port or 5432}/{self._credentials.schema}"
+        return address_of(self._credentials)
 
     # --- before anything is delivered -------------------------------------------------------------
 
@@ -620,25 +601,25 @@ class PostgreSQLChannel:
             return error
         if isinstance(error, errors.LockNotAvailable):
             return SinkUnavailableError(
-                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
+                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {message_of(error)}; "
                 f"{self._holders()}; it is waited for again by the next try"
             )
         if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
             return SinkUnavailableError(
                 f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
-                f"{_line(error)}; nothing was delivered, and the next try does it again"
+                f"{message_of(error)}; nothing was delivered, and the next try does it again"
             )
         if isinstance(error, errors.InsufficientPrivilege):
             return SinkRefusedError(
-                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
-                "grant it"
+                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: "
+                f"{message_of(error)}; grant it"
             )
         assert self._connection is not None
         if isinstance(error, psycopg.OperationalError) or self._connection.closed:
-            return self._unavailable(_line(error))
+            return self._unavailable(message_of(error))
         if (error.sqlstate or "").startswith(_OF_NO_ROW):
             return SinkRefusedError(
-                f"{self}: expected the database to do what a delivery takes, found: {_line(error)}; nothing was "
+                f"{self}: expected the database to do what a delivery takes, found: {message_of(error)}; nothing was "
                 "delivered. Mend that, then clear the task"
             )
         return error
@@ -725,8 +706,3 @@ def _of_a_row(error: psycopg.Error) -> str:
 def _is_raised(error: psycopg.Error) -> bool:
     """Return True if PL/pgSQL's RAISE or ASSERT said so, in whatever words and by whatever SQLSTATE."""
     return error.diag.source_function in ("exec_stmt_raise", "exec_stmt_assert")
-
-
-def _line(error: psycopg.Error) -> str:
-    """Return what the server said, without the rows that it quotes."""
-    return (error.diag.message_primary or str(error)).strip().partition("\n")[0]

@@ -1,0 +1,119 @@
+"""Changes that were taken out of a database, as Parquet files beside the warehouse.
+
+    <warehouse>/_barrier/<topology>/sources/<source>/<start>-<end>.json    a segment: what lies in its files
+    <warehouse>/_barrier/<topology>/sources/<source>/<start>/<any>.parquet  changes of one of the tables
+
+A slot goes forward only, and revisions read once more. So each segment holds the transactions whose commits stand from
+position ``start`` on and before ``end``, for good; its description is written last, and only then the slot moves.
+Segments of several workers may overlap: they number changes alike, and a reader goes by these numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol import changes
+from airflow_barrier.protocol.codec import decode, encode
+from airflow_barrier.protocol.ddl import parse_ddl
+from airflow_barrier.protocol.records import Cut
+
+if TYPE_CHECKING:
+    from airflow_barrier.sources.port import SourceCatalog
+
+#: What each change has beside its table's own columns.
+METADATA = parse_ddl(
+    f"{changes.CHANGE_TYPE} STRING, {changes.WEIGHT} INT, {changes.SEQUENCE} BIGINT, {changes.XID} BIGINT, "
+    f"{changes.COMMITTED_AT} TIMESTAMP, {changes.UNSENT} ARRAY<STRING>"
+)
+#: Where a source begins that copies its tables.
+NOTHING = 0
+_NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.json")
+
+
+@dataclass(frozen=True)
+class ChangeFile:
+    """A Parquet file of ``rows`` changes of ``table``, whose own columns are ``columns``, as Spark's DDL. Of them a cut
+    has those with numbers after ``after``.
+    """
+
+    table: str
+    uri: str
+    rows: int
+    bytes: int
+    columns: str
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Transactions from position ``start`` to ``end``. ``first`` and ``last``: the numbers of the last change up to
+    ``start`` and up to ``end``, counted from the source's beginning. ``columns``: of each table at the end.
+    ``system``: the database system's identifier.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+    system: str
+    columns: Mapping[str, str]
+    files: tuple[ChangeFile, ...]
+
+
+class Segments:
+    """The segments in a folder."""
+
+    def __init__(self, catalog: SourceCatalog, folder: str) -> None:
+        self._catalog = catalog
+        self._folder = folder
+
+    def new_file(self, start: int, name: str) -> str:
+        return f"{self._folder}/{start:016X}/{name}.parquet"
+
+    def put(self, segment: Segment) -> None:
+        """Write its description, which makes it one."""
+        with self._catalog.created(self._uri(segment.start, segment.end)) as file:
+            file.write(json.dumps(encode(segment), sort_keys=True).encode())
+
+    def chain(self, start: int, system: str) -> Iterator[Segment]:
+        """The fewest segments of ``system`` that follow each other from ``start`` on, as far as there are any."""
+        spans = [span for name in self._catalog.names(self._folder) if (span := _span(name))]
+        at = start
+        while following := [span for span in spans if span[0] <= at < span[1] and (span[0] or not at)]:
+            span = max(following, key=lambda each: each[1])
+            segment = decode(Segment, json.loads(self._catalog.read_text(self._uri(*span))))
+            if segment.system != system:
+                spans.remove(span)
+                continue
+            yield segment
+            at = segment.end
+
+    def drop_before(self, position: int) -> None:
+        """Delete the segments that end up to there: the description before its files."""
+        gone = [span for name in self._catalog.names(self._folder) if (span := _span(name)) and span[1] <= position]
+        for span in gone:
+            uri = self._uri(*span)
+            files = decode(Segment, json.loads(self._catalog.read_text(uri))).files
+            self._catalog.delete([uri])
+            self._catalog.delete(file.uri for file in files)
+
+    def _uri(self, start: int, end: int) -> str:
+        return f"{self._folder}/{start:016X}-{end:016X}.json"
+
+
+def files_of(cut: Cut) -> list[ChangeFile]:
+    return [decode(ChangeFile, file) for file in cut.end["files"]]
+
+
+def missing(catalog: SourceCatalog, files: Sequence[ChangeFile]) -> list[str]:
+    """Return the files that are not there any more."""
+    return [file.uri for file in files if not catalog.exists(file.uri)]
+
+
+def _span(name: str) -> tuple[int, int] | None:
+    found = _NAME.fullmatch(name)
+    return (int(found[1], 16), int(found[2], 16)) if found else None

@@ -1,0 +1,161 @@
+"""A database's changes, as jobs read them and put them on tables: each transaction whole, at each barrier."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.spark.applying import apply_changes
+from airflow_barrier.spark.connect import connect_session, stop_session
+from tests.sources.databases import Beside, Database, database_of
+from tests.sources.landing import OTHER_MEANINGS, Cutter, day
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_barrier.sources.postgresql import PostgreSQL
+    from tests.support.postgresql import PostgreSQL as Server
+    from tests.support.spark import SparkServer
+
+pytestmark = [
+    pytest.mark.drawn("databases"),
+    pytest.mark.touches("sources/postgresql/cuts.py", "sources/postgresql/extraction.py", "spark/applying.py"),
+]
+
+
+@pytest.fixture(scope="module")
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
+    session = connect_session(spark_server.url)
+    for name, value in OTHER_MEANINGS.items():
+        session.conf.set(name, value)
+    session.sql("CREATE NAMESPACE IF NOT EXISTS lake.copies")
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def database(postgresql: Server) -> Iterator[Database]:
+    with database_of(postgresql) as database:
+        yield database
+
+
+@pytest.fixture
+def beside(spark_server: SparkServer) -> Beside:
+    return Beside(spark_server.warehouse / uuid4().hex)
+
+
+class Copy:
+    """A table of the lake that has each barrier's changes of a database's table."""
+
+    def __init__(self, session: SparkSession, source: PostgreSQL, table: str, columns: str, key: str = "id") -> None:
+        self.session, self.source, self.table, self.key = session, source, table, key
+        self.name = f"lake.copies.t{uuid4().hex}"
+        session.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg")
+
+    def changes(self, cut: Cut) -> Any:
+        nobody: Any = None
+        of_table = self.source.of_table(self.table)
+        return of_table.load(self.session, cut, None, day(1), "lake", nobody, {})
+
+    def take(self, cut: Cut) -> bool:
+        return apply_changes(self.changes(cut), self.table, self.name, self.key.split(","))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted((tuple(row) for row in self.session.table(self.name).collect()), key=repr)
+
+
+def rows_of(database: Database, table: str) -> list[tuple[Any, ...]]:
+    return sorted(database.rows(f"SELECT * FROM {table}"), key=repr)
+
+
+def test_transactions_over_tables_are_whole_at_each_barrier(
+    database: Database, session: SparkSession, beside: Beside
+) -> None:
+    """Of interleaved clients with rollbacks, savepoints, and transactions that are open across barriers."""
+    database.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total NUMERIC(10,2), note TEXT)",
+        "CREATE TABLE items (id INT PRIMARY KEY, order_id INT REFERENCES orders DEFERRABLE INITIALLY DEFERRED, n INT)",
+        "INSERT INTO orders VALUES (0, 1.50, 'before')",
+        "INSERT INTO items VALUES (0, 0, 1)",
+    )
+    draw = random.Random(7)
+    tables = {"orders": "id INT, total DECIMAL(10,2), note STRING", "items": "id INT, order_id INT, n INT"}
+    source = database.source(*(f"public.{table}" for table in tables))
+    copies = {table: Copy(session, source, f"public.{table}", columns) for table, columns in tables.items()}
+    barriers = Cutter(source, beside)
+    clients = [database.connect(autocommit=False) for _ in range(4)]
+    try:
+        for barrier in range(6):
+            for client in draw.sample(clients, 3) if barrier else []:
+                for _ in range(draw.randint(1, 4)):
+                    order = draw.randrange(1_000_000)
+                    client.execute("SAVEPOINT s")
+                    client.execute("INSERT INTO items VALUES (%s, %s, 1) ON CONFLICT DO NOTHING", [order, order])
+                    client.execute("INSERT INTO orders VALUES (%s, 1, 'x') ON CONFLICT DO NOTHING", [order])
+                    if draw.random() < 0.3:
+                        client.execute("ROLLBACK TO s")
+                if draw.random() < 0.7:
+                    client.rollback() if draw.random() < 0.3 else client.commit()
+            if barrier:
+                database.run(f"UPDATE orders SET total = total + {barrier}", "DELETE FROM items WHERE n = 0")
+            cut = barriers.cut(day(barrier + 1))
+            there = {table: rows_of(database, table) for table in tables}
+            for table, copy in copies.items():
+                assert copy.take(cut) or barrier
+                assert copy.rows() == there[table], (barrier, table)
+    finally:
+        for client in clients:
+            client.close()
+    anew = Copy(session, source, "public.orders", tables["orders"])
+    anew.take(source.whole([cut for _, cut in barriers.cuts]))
+    assert anew.rows() == copies["orders"].rows()
+
+
+def test_types(database: Database, session: SparkSession, beside: Beside) -> None:
+    database.run(
+        "CREATE DOMAIN cents AS NUMERIC(12,2)",
+        "CREATE TYPE mood AS ENUM ('fine', 'ill')",
+        "CREATE TABLE kinds (id BIGINT PRIMARY KEY, a SMALLINT, b INT, c REAL, d DOUBLE PRECISION, e NUMERIC, f cents, "
+        "g BOOLEAN, h BYTEA, i DATE, j TIMESTAMP, k TIMESTAMPTZ, l JSONB, m INT[], n mood, o UUID, "
+        "p INT GENERATED ALWAYS AS (b + 1) STORED, q TIMESTAMPTZ)",
+        "INSERT INTO kinds (id, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, q) VALUES (1, -2, 3, 0.1, 'NaN', "
+        r"123456789012345678901234567890.5, 1.25, true, '\x00ff', "
+        "'0044-03-15', '1969-12-31 23:59:59.999999', '2026-03-29 02:30:00.5+01', '{\"a\": [1]}', '{1,NULL}', 'ill', "
+        "'00000000-0000-0000-0000-000000000001', 'infinity')",
+        "INSERT INTO kinds (id) VALUES (2)",
+    )
+    with pytest.raises(SourceDataError, match=r"column q.*as_text=\['public\.kinds\.q'\]"):
+        Cutter(database.source("public.kinds"), beside).cut(day(1))
+    source = database.source("public.kinds", as_text=["public.kinds.q"])
+    barriers = Cutter(source, beside)
+    copied = barriers.cut(day(1))
+    database.run(
+        "UPDATE kinds SET b = b",
+        "INSERT INTO kinds SELECT 3, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o FROM kinds WHERE id = 1",
+    )
+    changed = barriers.cut(day(2))
+    columns = (
+        "id BIGINT, a SMALLINT, b INT, c FLOAT, d DOUBLE, e STRING, f DECIMAL(12,2), g BOOLEAN, h BINARY, i DATE, "
+        "j TIMESTAMP_NTZ, k TIMESTAMP_LTZ, l STRING, m STRING, n STRING, o STRING, q STRING"
+    )
+    copy = Copy(session, source, "public.kinds", columns)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    copy.take(copied)
+    told = "SELECT CAST(id AS STRING), a, b, CAST(c AS STRING), CAST(d AS STRING), e, f, g, hex(h), CAST(i AS STRING), "
+    told += f"CAST(j AS STRING), CAST(k AS STRING), l, m, n, o, q FROM {copy.name} ORDER BY id"
+    first = [tuple(row) for row in session.sql(told).collect()]
+    assert [tuple(map(str, row)) for row in first] == [
+        ("1", "-2", "3", "0.1", "NaN", "123456789012345678901234567890.5", "1.25", "True", "00FF", "0044-03-15",
+         "1969-12-31 23:59:59.999999", "2026-03-29 01:30:00.5", '{"a": [1]}', "{1,NULL}", "ill",
+         "00000000-0000-0000-0000-000000000001", "infinity"),
+        ("2", *["None"] * 16),
+    ]  # fmt: skip
+    copy.take(changed)
+    again = [tuple(row) for row in session.sql(told).collect()]
+    assert again[:2] == first
