@@ -13,6 +13,7 @@ from airflow_barrier.protocol.errors import (
     BarrierError,
     CatalogRefusedError,
     CatalogUnavailableError,
+    ConfigurationError,
     Retryable,
     SourceDataError,
     SourceUnavailableError,
@@ -23,7 +24,7 @@ from airflow_barrier.protocol.records import Attempt, Barrier, Cut
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.sources import source_of
-from airflow_barrier.sources.port import CutRequest, NotReady, Source
+from airflow_barrier.sources.port import CutRequest, Kept, NotReady, Source
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ def cut_sources(
                     after=after.timestamp if after and after.barrier_id else None,
                     start=start.end if start else None,
                     already=_position(already[declared.name]) if declared.name in already else None,
+                    anew=start.anew if start else None,
                 )
             )
         except _OURS:
@@ -261,7 +263,9 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
     request = _request(deployment, attempt.topology, declared, attempt.barrier_id, barrier.timestamp, now)
     found = f"{attempt}: expected to cut source {declared.name}, which was put off when the barrier opened, found"
     try:
-        cut = deployment.source_of(declared).cut(replace(request, after=after.timestamp, start=before.end))
+        cut = deployment.source_of(declared).cut(
+            replace(request, after=after.timestamp, start=before.end, anew=before.anew)
+        )
     except _OURS:
         raise
     except Exception as error:
@@ -273,6 +277,40 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
     made = meta.cuts.make(attempt.topology, attempt.barrier_id, cut, actor)
     log.info("%s has cut source %s, which was put off when the barrier opened", attempt, declared.name)
     return made
+
+
+def keep_up(deployment: Deployment, topology: str) -> bool:
+    """Have sources take what has come meanwhile, where their systems would hold it for us until a barrier opens.
+
+    Returns whether there are any. One that fails says so in the log.
+    """
+    kept = [each for each in deployment.meta.topologies.get(topology).externals if isinstance(source_of(each), Kept)]
+    for declared in kept:
+        last = deployment.meta.cuts.last(topology, declared.name, made=True)
+        if last is None or last[1].anew is not None:
+            continue
+        try:
+            source = deployment.source_of(declared)
+            assert isinstance(source, Kept)
+            source.keep_up(last[1], deployment.tables)
+        except BarrierError as error:
+            log.error("source %s cannot keep up while no barrier may open: %s", declared.name, error)
+    return bool(kept)
+
+
+def begin_anew(deployment: Deployment, topology: str, source: str, *, reason: str, actor: str) -> Barrier:
+    """Have a source begin anew after its newest cut, which is the barrier's that is returned.
+
+    Raises ConfigurationError for a source that does not do that, and SourceDataError for one that was never cut.
+    """
+    declared = {each.name: each for each in deployment.meta.topologies.get(topology).externals}
+    able = sorted(name for name, each in declared.items() if isinstance(source_of(each), Kept))
+    if source not in able:
+        raise ConfigurationError(
+            f"topology {topology}: expected a source that can begin anew, a database ({', '.join(able) or 'none'}), "
+            f"found {source}"
+        )
+    return deployment.meta.cuts.begin_anew(topology, source, reason, actor)
 
 
 def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:

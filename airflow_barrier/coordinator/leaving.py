@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MissingTableError
-from airflow_barrier.protocol.records import Barrier, Cut, Withdrawal
+from airflow_barrier.protocol.records import Barrier, Withdrawal
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import Kept
@@ -67,15 +67,16 @@ def _release_sources(deployment: Deployment, gone: Withdrawal) -> None:
         last = deployment.meta.cuts.last(gone.topology, source.name)
         if source.name not in read and last is not None and last[1].put_off is None:
             source_of(source).release(last[1], deployment.tables)
-            _leave(deployment, source, last[1])
+        if source.name not in read:
+            _leave(deployment, gone.topology, source)
 
 
-def _leave(deployment: Deployment, declared: ExternalSource, last: Cut) -> None:
+def _leave(deployment: Deployment, topology: str, declared: ExternalSource) -> None:
     if not isinstance(source_of(declared), Kept):
         return
     try:
         source = deployment.source_of(declared)
         assert isinstance(source, Kept)
-        source.leave(last)
+        source.leave(topology, deployment.tables)
     except BarrierError as error:  # it need not be there any more
         log.warning("source %s: expected to let go of what its system holds for it, found: %s", declared.name, error)

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, NotYet, check_not_aborted, commit_found, in_flight
+from airflow_barrier.coordinator.cuts import keep_up
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
@@ -87,6 +88,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a task looks again for what nobody tells it: a source, the task of another run, a run's end.
 _LOOK_AGAIN = 60.0
+#: Seconds after which sources that keep up with their systems do so again, while no barrier may open.
+_KEEP_UP = 300.0
 _LOOK_FOR_RUNS = 10.0
 #: How long an opening that cannot be done yet waits before it asks the sources again.
 SOURCE_INTERVAL = timedelta(seconds=60)
@@ -483,6 +486,7 @@ def next_opening(
         (Room(deployment.max_open_barriers),),
         f"the barrier at {run.timestamp.isoformat()} cannot open yet: {outcome.reason}",
         not_before=None if full else datetime.now(timezone.utc) + SOURCE_INTERVAL,
+        look_again=_KEEP_UP if full and keep_up(deployment, fragment.topology) else None,
     )
 
 

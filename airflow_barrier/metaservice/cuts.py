@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, insert, select
+from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.revision_rows import check_staging, under_way
@@ -56,30 +56,12 @@ class Cuts(Group):
 
     @reads
     def last(
-        self, connection: Connection, topology: str, source: str, before: int | None = None
+        self, connection: Connection, topology: str, source: str, before: int | None = None, *, made: bool = False
     ) -> tuple[Barrier, Cut] | None:
         """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut.
-        ``before``: among barriers of lower numbers.
+        ``before``: among barriers of lower numbers; ``made``: among cuts that are not put off.
         """
-        cut, barrier = schema.cut, schema.barrier
-        lower = [cut.c.barrier_id < before] if before is not None else []
-        barrier_id = connection.execute(
-            select(cut.c.barrier_id)
-            .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
-            .where(
-                of_topology(cut, topology),
-                cut.c.source == source,
-                barrier.c.state != BarrierState.ABORTED.value,
-                *lower,
-            )
-            .order_by(cut.c.barrier_id.desc())
-            .limit(1)
-        ).scalar_one_or_none()
-        if barrier_id is None:
-            return None
-        return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id, items_of=())[
-            source
-        ]
+        return _last(connection, topology, source, before, made)
 
     @reads
     def up_to(self, connection: Connection, topology: str, source: str, barrier_id: int) -> list[Cut]:
@@ -133,6 +115,52 @@ class Cuts(Group):
         event = Event("made", actor, {"end": dict(cut.end), "put_off": there.put_off})
         _replace(connection, barrier, cut, event)
         return cut
+
+    @locked
+    def begin_anew(self, connection: Connection, topology: str, source: str, reason: str, actor: str) -> Barrier:
+        """Have a source begin anew with its next cut. Returns the barrier after which it does.
+
+        Raises SourceDataError for a source that was never cut.
+        """
+        found = _last(connection, topology, source, None, made=True)
+        if found is None:
+            raise SourceDataError(  # safety: begins-anew-after-a-cut
+                f"topology {topology}: expected source {source} to have been cut, found no barrier with a cut of it; "
+                "its first barrier begins with all of it"
+            )
+        barrier, last = found
+        connection.execute(
+            update(schema.cut)
+            .where(of_barrier(schema.cut, topology, barrier.barrier_id), schema.cut.c.source == source)
+            .values(end_position=dict(last.then_anew(reason).end))
+        )
+        event = Event("begins anew", actor, {"reason": reason})
+        record(connection, event, topology, barrier.barrier_id, "cut", [source])
+        return barrier
+
+
+def _last(
+    connection: Connection, topology: str, source: str, before: int | None, made: bool
+) -> tuple[Barrier, Cut] | None:
+    cut, barrier = schema.cut, schema.barrier
+    among = [cut.c.barrier_id < before] if before is not None else []
+    if made:
+        among.append(cut.c.made_at.is_not(None))
+    barrier_id = connection.execute(
+        select(cut.c.barrier_id)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
+        .where(
+            of_topology(cut, topology),
+            cut.c.source == source,
+            barrier.c.state != BarrierState.ABORTED.value,
+            *among,
+        )
+        .order_by(cut.c.barrier_id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    if barrier_id is None:
+        return None
+    return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id, items_of=())[source]
 
 
 def cuts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -124,6 +124,8 @@ class Barrier:
 
 #: Stands in the end of a cut that is not made yet; no adapter's word.
 _PUT_OFF = "put_off"
+#: Stands in the end of a cut after which its source begins anew; no adapter's word.
+_ANEW = "anew"
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ class Cut:
     cut uses up: an item is in the cut of one barrier only.
 
     A cut that is *put off* says so instead of where it ends: its source could not be looked into when the barrier
-    opened. It is made when the first job that reads it begins.
+    opened. It is made when the first job that reads it begins. After a cut that says ``anew`` the source begins anew:
+    what comes next is how all of it differs from what its jobs have.
     """
 
     source: str
@@ -151,6 +154,15 @@ class Cut:
     def put_off(self) -> str | None:
         """The reason why it is not made yet; None: it is."""
         return self.end.get(_PUT_OFF)
+
+    def then_anew(self, reason: str) -> Cut:
+        """The same cut, after which its source begins anew."""
+        return replace(self, end={**self.end, _ANEW: reason})
+
+    @property
+    def anew(self) -> str | None:
+        """The reason why its source begins anew after it; None: it goes on."""
+        return self.end.get(_ANEW)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class CutRequest:
     now: datetime
     catalog: SourceCatalog | None = None
     already: datetime | int | Mapping[str, Any] | None = None
+    anew: str | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,10 @@ class SourceCatalog(Protocol):
 
     def delete(self, uris: Iterable[str]) -> None:
         """Delete files, and local folders that are empty then; what cannot be deleted is left as it is."""
+        ...
+
+    def clear(self, folder: str) -> None:
+        """Delete the files of a folder, and the folder; what cannot be deleted is left as it is."""
         ...
 
 
@@ -345,14 +350,23 @@ class Tables(Protocol):
 
 @runtime_checkable
 class Kept(Protocol):
-    """A source whose records lie beside the warehouse, since its system gives them once only."""
+    """A source whose records lie beside the warehouse, since its system gives them once only. It can begin anew: see
+    :attr:`CutRequest.anew`.
+    """
+
+    def keep_up(self, newest: Cut, catalog: SourceCatalog) -> None:
+        """Take what has come since the newest cut, which no barrier may open for, so that its system need not hold it.
+
+        Raises SourceUnavailableError and SourceDataError.
+        """
+        ...
 
     def let_go(self, oldest: Cut, catalog: SourceCatalog) -> None:
         """Delete what is from before ``oldest``, the oldest cut that is still read. Again is fine."""
         ...
 
-    def leave(self, last: Cut) -> None:
-        """Have the system hold nothing any more for the topology, which has left with cut ``last``. Again is fine.
+    def leave(self, topology: str, catalog: SourceCatalog) -> None:
+        """Have the system hold nothing any more for the topology, which reads the source no more. Again is fine.
 
         Raises SourceUnavailableError and SourceDataError, which say what a person has to do in place of it.
         """

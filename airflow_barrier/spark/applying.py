@@ -26,7 +26,7 @@ _ROW = "_row"
 
 
 class _Facts(NamedTuple):
-    """What is known of changes before they are applied: how many there are, and how many without their key's values.
+    """Facts about changes before they are applied: how many there are, and how many without their key's values.
     ``emptied_at``: the number of the last one that took all rows. ``are_whole``: each insertion has all of its values.
     """
 
@@ -126,20 +126,21 @@ def _merge(target: str, view: str, columns: Sequence[str], key: Sequence[str], *
     others = [name for name in columns if name not in key]
     moved = literal(f"expected the values that an update left alone, found no row to take them from: {_REMEDY}")
     same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in key)
-    kept = [
-        f"t.{quoted(name)} = CASE WHEN s.{quoted(name)} IS NULL THEN t.{quoted(name)} ELSE s.{quoted(name)}.value END"
-        for name in others
-    ]
-    new = [f"s.{quoted(name)}" for name in key]
-    new += [
-        f"CASE WHEN s.{quoted(name)} IS NULL THEN raise_error({moved}) ELSE s.{quoted(name)}.value END"
-        for name in others
-    ]
+    now = {name: _value(name, f"t.{quoted(name)}") for name in others}
+    new = [*(f"s.{quoted(name)}" for name in key), *(_value(name, f"raise_error({moved})") for name in others)]
     clauses = [f"WHEN MATCHED AND s.{WEIGHT} < 0 THEN DELETE"]
-    if kept:
-        clauses.append(f"WHEN MATCHED THEN UPDATE SET {', '.join(kept)}")
+    if others:
+        # where all rows come once more, most are as they were, and need not be written
+        equal = " AND ".join(f"t.{quoted(name)} <=> {value}" for name, value in now.items())
+        updates = ", ".join(f"t.{quoted(name)} = {value}" for name, value in now.items())
+        clauses.append(f"WHEN MATCHED {f'AND NOT ({equal}) ' if is_emptied else ''}THEN UPDATE SET {updates}")
     names = ", ".join(map(quoted, [*key, *others]))
     clauses.append(f"WHEN NOT MATCHED AND s.{WEIGHT} > 0 THEN INSERT ({names}) VALUES ({', '.join(new)})")
     if is_emptied:
         clauses.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
     return f"MERGE INTO {target} t USING {view} s ON {same} {' '.join(clauses)}"
+
+
+def _value(name: str, otherwise: str) -> str:
+    """The value of a column of :func:`_last`, ``otherwise`` where it is what it was."""
+    return f"CASE WHEN s.{quoted(name)} IS NULL THEN {otherwise} ELSE s.{quoted(name)}.value END"

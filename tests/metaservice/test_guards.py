@@ -105,6 +105,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "release a sink", lambda: deliveries.release("shopping", "prices", "test", "because")
     world.open(3)
     yield "repin", lambda: world.meta.cuts.repin("shopping", 3, Cut("files", None, {"day": 3}), "test")
+    yield "begin a source anew", lambda: world.meta.cuts.begin_anew("shopping", "files", "lost", "test")
     yield "abort", lambda: world.abort(3)
     world.open(3, cuts=[Cut.later("files", "no answer")])
     yield (

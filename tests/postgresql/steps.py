@@ -253,6 +253,11 @@ STEPS = {
         lambda world: world.open(1, cuts=[Cut.later("files", "no answer")]),
         lambda world, _: world.meta.cuts.make("shopping", 1, Cut("files", None, {"day": 1}, ("made",)), "test"),
     ),
+    "a source that begins anew": Step(
+        "cuts.begin_anew",
+        _opened,
+        lambda world, _: world.meta.cuts.begin_anew("shopping", "files", "its slot was lost", "test"),
+    ),
     "barriers given up": Step("barriers.abort", _processed, lambda world, _: world.abort(1)),
     "what a check has found": Step(
         "barriers.checked",

@@ -32,6 +32,7 @@ from airflow_barrier.protocol.records import BarrierKind, Cut, RunRef, StagedTab
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
 from airflow_barrier.protocol.snapshots import ChangedFile, ChangedFiles, TableDelta
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
+from airflow_barrier.sources.postgresql.segments import ChangeFile, Segment
 from airflow_barrier.spark.batch import Following
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
 from airflow_barrier.spark.delivering import Extract
@@ -146,6 +147,15 @@ ORDER = Order(
     NONCE,
 )
 SINK = SinkDeclaration("prices", "shopping", "files", {"shop.a": "a"}, {"keys": {"a": ["id"]}}, Rows.APPENDS)
+SEGMENT = Segment(
+    26_396_936,
+    26_398_000,
+    17,
+    20,
+    "7713696268387874154",
+    {"public.orders": "`id` INT"},
+    (ChangeFile("public.orders", "s3://lake/1.parquet", 3, 4096, "`id` INT", 18),),
+)
 CONDITIONS = (
     Condition("PROCESSED", timestamp=DAY, tables=("shop.a",), or_lacking=("load", "shopping"), lacking_after=DAY),
     Condition("COMMIT", barrier_id=7, line=2),
@@ -185,6 +195,11 @@ FORMS["closing record"] = (
     RECORD,
     lambda: RECORD.dumps(NONCE),
     lambda t: ClosingRecord.loads(t, 12, NONCE, "record"),
+)
+FORMS["segment"] = (
+    SEGMENT,
+    lambda: sorted_json(encode(SEGMENT)),
+    lambda t: decode(Segment, json.loads(t)),
 )
 FORMS["order"] = (ORDER, ORDER.dumps, lambda t: Order.loads(t, digest_of(t)))
 for number, following in enumerate((Following("file:///lake/spec.json", "d2"), Following())):

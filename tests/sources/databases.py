@@ -32,6 +32,7 @@ class Beside:
         self._warehouse, self._documents = warehouse, Documents({})
         self.names, self.exists = self._documents.names, self._documents.exists
         self.created, self.delete = self._documents.created, self._documents.delete
+        self.clear = self._documents.clear
 
     def location(self, *parts: str) -> str:
         return "/".join((str(self._warehouse), *parts))

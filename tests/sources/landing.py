@@ -73,6 +73,7 @@ class Cutter:
             used=self._used,
             now=now or datetime.now(timezone.utc),
             catalog=self.catalog,
+            anew=before.anew if before else None,
         )
 
     def cut(self, until: datetime, now: datetime | None = None) -> Cut:

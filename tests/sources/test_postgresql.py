@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.coordinator.committing import Committed, commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.staging import Asking, Ready, begin, close
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.sources.postgresql import PostgreSQL
 from airflow_barrier.spark.applying import apply_changes
 from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.spec import EpochSpec
+from airflow_barrier.spark.sql import SqlJob
 from tests.sources.databases import Beside, Database, database_of
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_barrier.sources.postgresql import PostgreSQL
     from tests.support.postgresql import PostgreSQL as Server
     from tests.support.spark import SparkServer
 
@@ -117,6 +129,7 @@ def test_transactions_over_tables_are_whole_at_each_barrier(
     assert anew.rows() == copies["orders"].rows()
 
 
+@pytest.mark.kills("values-fit-their-type")
 def test_types(database: Database, session: SparkSession, beside: Beside) -> None:
     database.run(
         "CREATE DOMAIN cents AS NUMERIC(12,2)",
@@ -159,3 +172,133 @@ def test_types(database: Database, session: SparkSession, beside: Beside) -> Non
     copy.take(changed)
     again = [tuple(row) for row in session.sql(told).collect()]
     assert again[:2] == first
+
+
+def test_large_values_that_stay_and_keys_that_move(database: Database, session: SparkSession, beside: Beside) -> None:
+    database.run(
+        "CREATE TABLE notes (id INT PRIMARY KEY, n INT, text TEXT)",
+        "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL",
+        "INSERT INTO notes SELECT g, 0, repeat(g::text, 5000) FROM generate_series(1, 3) g",
+    )
+    source = database.source("public.notes")
+    barriers = Cutter(source, beside)
+    copy = Copy(session, source, "public.notes", "id INT, n INT, text STRING")
+    copy.take(barriers.cut(day(1)))
+    database.run(
+        "UPDATE notes SET n = 1 WHERE id = 1",
+        "UPDATE notes SET text = repeat('x', 5000) WHERE id = 2",
+        "UPDATE notes SET n = 2 WHERE id = 2",
+        "UPDATE notes SET id = 4, text = repeat('y', 5000) WHERE id = 3",
+    )
+    copy.take(barriers.cut(day(2)))
+    assert copy.rows() == rows_of(database, "notes")
+    database.run("UPDATE notes SET id = 5 WHERE id = 1")
+    with pytest.raises(ConfigurationError, match="REPLICA IDENTITY FULL"):
+        copy.take(barriers.cut(day(3)))
+    database.run("ALTER TABLE notes REPLICA IDENTITY FULL", "UPDATE notes SET id = 6 WHERE id = 5")
+    cut = barriers.cut(day(4))
+    before, after = copy.changes(cut).orderBy("_seq").collect()
+    assert (before.id, before.n, after.id, after.n) == (5, 1, 6, 1)
+    assert before.text == after.text == "1" * 5000
+    assert list(before["_unsent"]) == list(after["_unsent"]) == []
+
+
+@pytest.mark.kills("types-become-wider")
+def test_columns_that_come_and_change_and_go(database: Database, session: SparkSession, beside: Beside) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO t VALUES (1, 1, 1)")
+    source = database.source("public.t")
+    barriers = Cutter(source, beside)
+    copy = Copy(session, source, "public.t", "id INT, a BIGINT, b INT")
+    copy.take(barriers.cut(day(1)))
+    database.run(
+        "INSERT INTO t VALUES (2, 2, 2)",
+        "ALTER TABLE t ALTER a TYPE BIGINT",
+        "ALTER TABLE t ADD c TEXT DEFAULT 'c'",
+        "ALTER TABLE t DROP b",
+        "INSERT INTO t VALUES (3, 5000000000, 'd')",
+    )
+    cut = barriers.cut(day(2))
+    with pytest.raises(ConfigurationError, match=r"found c missing; add them, ALTER TABLE .* ADD COLUMNS \(`c` string"):
+        copy.take(cut)
+    session.sql(f"ALTER TABLE {copy.name} ADD COLUMN c STRING")
+    copy.take(cut)
+    found = session.table(copy.name).selectExpr("id", "a", "b", "c").collect()
+    assert sorted(map(tuple, found)) == [(1, 1, 1, None), (2, 2, None, None), (3, 5000000000, None, "d")]
+    database.run("INSERT INTO t VALUES (4, 4, 'e')", "ALTER TABLE t ALTER a TYPE TEXT", "INSERT INTO t VALUES (5, 'f')")
+    with pytest.raises(SourceDataError, match=r"column a to become wider at most within an epoch, found BIGINT, and"):
+        copy.take(barriers.cut(day(3)))
+    database.run("INSERT INTO t VALUES (6, 'g')")
+    assert dict(copy.changes(barriers.cut(day(4))).dtypes)["a"] == "string"
+
+
+def test_a_table_that_is_emptied_and_a_partitioned_one(
+    database: Database, session: SparkSession, beside: Beside
+) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO t VALUES (1, 1), (11, 1)",
+    )
+    source = database.source("public.t")
+    barriers = Cutter(source, beside)
+    copy = Copy(session, source, "public.t", "id INT, a INT")
+    copy.take(barriers.cut(day(1)))
+    assert copy.rows() == [(1, 1), (11, 1)]
+    database.run("UPDATE t SET id = 12 WHERE id = 1", "INSERT INTO t VALUES (2, 2)")
+    copy.take(barriers.cut(day(2)))
+    assert copy.rows() == rows_of(database, "t") == [(11, 1), (12, 1), (2, 2)]
+    database.run("INSERT INTO t VALUES (3, 3)", "TRUNCATE t", "INSERT INTO t VALUES (4, 4)")
+    copy.take(barriers.cut(day(3)))
+    assert copy.rows() == rows_of(database, "t") == [(4, 4)]
+    assert copy.take(barriers.cut(day(4))) is False
+
+
+def test_from_a_database_to_tables_that_are_published(
+    database: Database, session: SparkSession, spark_server: SparkServer, tmp_path: Path
+) -> None:
+    """Two jobs in SQL, a barrier after the other; a job that died half-way begins anew and has the same changes."""
+    name = f"n{uuid4().hex}"
+    database.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total INT)",
+        "CREATE TABLE items (id INT PRIMARY KEY, order_id INT REFERENCES orders, price INT)",
+    )
+    columns = {"orders": "id INT, total INT", "items": "id INT, order_id INT, price INT"}
+    settings = Settings(
+        f"sqlite:///{tmp_path}/meta.db", f"sqlite:///{spark_server.catalog_db}", spark_server.warehouse.as_uri()
+    )
+    declared = PostgreSQL("shop_db", "shop", ["public.orders", "public.items"]).declare()
+    jobs = [Job(table, "dag", outlets=(f"{name}.{table}",), externals=(declared,)) for table in columns]
+    session.sql(f"CREATE NAMESPACE lake.{name}")
+    for table, ddl in columns.items():
+        session.sql(f"CREATE TABLE lake.{name}.{table} ({ddl}) USING iceberg")
+    with closing(Deployment.connect(settings, credentials=lambda *_: database.credentials)) as deployment:
+        for number in range(1, 4):
+            with database.connect(autocommit=False) as buyer:
+                buyer.execute("INSERT INTO orders VALUES (%s, 7)", [number])
+                buyer.execute("INSERT INTO items VALUES (%s, %s, 7)", [number, number])
+                buyer.execute("DELETE FROM items WHERE id < %s", [number - 1])
+            opened = open_barrier(
+                deployment,
+                Fragment(name, "dag", tuple(jobs)),
+                day(number),
+                timestamp_from="test",
+                run=run_of(f"dag/{number}"),
+                actor="test",
+            )
+            assert isinstance(opened, Opened)
+            for job in jobs:
+                origin = f"{{source:shop_db.public.{job.name}}}"
+                sql = f"APPLY CHANGES INTO {{target:{job.outlets[0]}}} FROM {origin} KEYS (id)"
+                for generation in ("died", "again"):
+                    asking = Asking(f"{number}/{job.name}", generation, "test", sql=sql)
+                    ready = begin(deployment, opened.barrier, job.name, asking)
+                    assert isinstance(ready, Ready)
+                    text = deployment.tables.read_text(ready.spec_uri)
+                    record = run_epoch(session, EpochSpec.loads(text, ready.digest), SqlJob(sql))
+                close(deployment, ready.attempt, record=record, actor="test")
+            assert isinstance(commit_barrier(deployment, name, number, actor="test"), Committed)
+            for table in columns:
+                session.sql(f"REFRESH TABLE lake.{name}.{table}")
+                found = session.table(f"lake.{name}.{table}").collect()
+                assert sorted(map(tuple, found)) == rows_of(database, table)

@@ -262,15 +262,18 @@ def test_what_is_gone_is_told_and_nothing_is_skipped(database: Database, beside:
     assert f"slot {slot} is gone" in refused(source, dict(cut.end), beside)
 
 
-@pytest.mark.kills("first-slot-is-there")
 def test_a_slot_that_was_lost(beside: Beside) -> None:
+    """The source begins anew: it has all rows, after a sign that all rows went."""
     server = Server(max_slot_wal_keep_size="1MB", wal_keep_size="0", max_wal_size="32MB", min_wal_size="32MB")
     with server, database_of(server) as database:
-        database.run(TABLE)
-        source = database.source("public.t")
-        cut = Cutter(source, beside).cut(day(1))
+        database.run(TABLE, "INSERT INTO t VALUES (-1, 0), (-2, 0)")
+        source, image = database.source("public.t"), Image()
+        barriers = Cutter(source, beside)
+        cut = barriers.cut(day(1))
+        image.take(cut)
+        database.run("DELETE FROM t WHERE id = -1")
         for _ in range(4):
-            server.run("SELECT pg_switch_wal()", "SELECT 1 FROM generate_series(1, 3) LIMIT 0")
+            server.run("SELECT pg_switch_wal()")
             database.run("INSERT INTO t SELECT g, 0 FROM generate_series(1, 1000) g ON CONFLICT DO NOTHING")
         server.run("CHECKPOINT")
         wait_for(
@@ -281,17 +284,85 @@ def test_a_slot_that_was_lost(beside: Beside) -> None:
         lag = source.lag(cut, day(1))
         assert lag is not None
         assert lag.is_urgent
-        with pytest.raises(SourceDataError, match="is lost"):
-            Cutter(source, beside).cut(day(1))
+        barriers.cuts[-1] = day(1), cut.then_anew("the slot was lost")
+        image.take(barriers.cut(day(2)))
+        assert image.rows("public.t") == sorted(database.rows("SELECT * FROM t"))
+        database.run("UPDATE t SET a = 1 WHERE id = -2")
+        last = barriers.cut(day(3))
+        image.take(last)
+        assert image.rows("public.t") == sorted(database.rows("SELECT * FROM t"))
+        source.check_held(cut, beside)
+        source.let_go(last, beside)
+        with pytest.raises(SourceDataError, match="files are gone"):
+            source.check_held(cut, beside)
 
 
-def test_a_table_that_comes_later_is_refused(database: Database, beside: Beside) -> None:
+def test_a_database_that_was_restored(postgresql: Server, beside: Beside) -> None:
+    """Its log is at a lower position than the one that was cut at."""
+    with database_of(postgresql) as database, Server() as other, database_of(other) as restored:
+        for each in (database, restored):
+            each.run(TABLE, "INSERT INTO t VALUES (1, 1)")
+        database.run("INSERT INTO t VALUES (2, 2)")
+        image, source = Image(), database.source("public.t")
+        barriers = Cutter(source, beside)
+        image.take(barriers.cut(day(1)))
+        now = restored.source("public.t")
+        ((_, cut),) = barriers.cuts
+        assert "another database system" in refused(now, dict(cut.end), beside)
+        high = {**cut.end, "lsn": "FFFF/0"}
+        barriers = Cutter(now, beside, [(day(1), replace(cut, end=high).then_anew("restored"))])
+        for number in range(2, 4):
+            image.take(barriers.cut(day(number)))
+            assert image.rows("public.t") == sorted(restored.rows("SELECT * FROM t"))
+            restored.run(f"INSERT INTO t VALUES ({number + 10}, 0)")
+        now.let_go(barriers.cuts[1][1], beside)
+        now.check_held(barriers.cuts[2][1], beside)
+
+
+@pytest.mark.kills("copied-or-after-the-slot")
+def test_a_transaction_that_is_committed_and_not_seen_yet(beside: Beside) -> None:
+    """It waits for a standby: its commit is in the log, before where the slot is, and in no snapshot."""
+    standby = {"max_wal_senders": "2", "synchronous_standby_names": "nobody", "synchronous_commit": "local"}
+    with Server(**standby) as server, database_of(server) as database:
+        database.run(TABLE)
+        source, image = database.source("public.t"), Image()
+        barriers = Cutter(source, beside)
+        image.take(barriers.cut(day(1)))
+        insert = "SET synchronous_commit = 'on'", "INSERT INTO t VALUES (1, 1)"
+        waiting = threading.Thread(target=database.run, args=insert, daemon=True)
+        waiting.start()
+        waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        wait_for("the commit to wait for a standby", lambda: server.run(f"SELECT 1 {waits}"))
+        barriers.cuts[-1] = day(1), barriers.cut(day(2)).then_anew("while somebody waits")
+        image.last = barriers.cuts[-1][1].end["last"]
+        copying = threading.Thread(target=barriers.cut, args=(day(3),), daemon=True)
+        copying.start()
+        asks = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle' AND query LIKE '%pg_snapshot_xmin%'"
+        wait_for("the copy to wait", lambda: server.run(asks) or not copying.is_alive())
+        assert copying.is_alive()
+        server.run(f"SELECT pg_cancel_backend(pid) {waits}")  # that is the end of its wait, not of its commit
+        for thread in (copying, waiting):
+            thread.join(patience())
+        image.take(barriers.cuts[-1][1])
+        assert image.rows("public.t") == [(1, 1)]
+
+
+@pytest.mark.kills("tables-that-were-copied")
+def test_a_table_that_comes_later_comes_with_a_copy_of_all(database: Database, beside: Beside) -> None:
     database.run(TABLE, "CREATE TABLE u (id INT PRIMARY KEY)")
     barriers = Cutter(database.source("public.t"), beside)
     barriers.cut(day(1))
     both = Cutter(database.source("public.t", "public.u"), beside, barriers.cuts)
-    with pytest.raises(SourceDataError, match=r"found public\.u besides.*declare them as a source of another name"):
+    database.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO u VALUES (1)")
+    with pytest.raises(SourceDataError, match=r"found public\.u besides.*or have this one begin anew"):
         both.cut(day(2))
+    both.cuts[-1] = day(1), barriers.cuts[-1][1].then_anew("another table")
+    with pytest.raises(SourceDataError, match=r"expected publication .* to have public\.u") as error:
+        both.cut(day(2))
+    database.run(str(error.value).partition("found them missing: ")[2])
+    image = Image()
+    image.take(both.cut(day(2)))
+    assert image.tables == {"public.t": {1: (1, 1)}, "public.u": {1: (1,)}}
 
 
 @pytest.mark.kills("positions-are-not-cut-anew", "taken-changes-are-kept")
@@ -317,9 +388,9 @@ def test_epochs_are_kept_as_they_were(database: Database, beside: Beside) -> Non
 def test_who_leaves_takes_the_slot_along(database: Database, beside: Beside) -> None:
     database.run(TABLE)
     source = database.source("public.t")
-    cut = Cutter(source, beside).cut(day(1))
+    Cutter(source, beside).cut(day(1))
     for _ in range(2):
-        source.leave(cut)
+        source.leave("shopping", beside)
     assert database.rows("SELECT 1 FROM pg_replication_slots WHERE database = current_database()") == []
     assert database.rows("SELECT 1 FROM pg_publication") == []
 
@@ -340,3 +411,37 @@ def test_the_slot_holds_nothing_that_was_taken_out(database: Database, beside: B
         )
         assert behind == 0
         assert not lag.is_urgent
+
+
+@pytest.mark.kills("ahead-up-to-a-limit")
+def test_what_has_come_is_taken_out_while_no_barrier_may_open(database: Database, beside: Beside) -> None:
+    database.run(TABLE)
+    source, image = database.source("public.t"), Image()
+    barriers = Cutter(source, beside)
+    newest = barriers.cut(day(1))
+    for number in range(3):
+        database.run(f"INSERT INTO t VALUES ({number}, 0)")
+        source.keep_up(newest, beside)
+        ((confirmed,),) = database.rows(
+            "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()"
+        )
+        assert confirmed > newest.end["lsn"]
+    database.run("INSERT INTO t VALUES (9, 9)")
+    narrow = database.source("public.t", max_ahead_bytes=10)
+    with pytest.raises(SourceDataError, match=r"expected at most 10 bytes.*until its disk is full or the slot is lost"):
+        narrow.keep_up(newest, beside)
+    for cut in (newest, barriers.cut(day(2))):
+        image.take(cut)
+    assert image.rows("public.t") == [(0, 0), (1, 0), (2, 0), (9, 9)]
+
+
+def test_one_worker_at_a_time_takes_changes_out(database: Database, beside: Beside) -> None:
+    database.run(TABLE)
+    source = database.source("public.t")
+    barriers = Cutter(source, beside)
+    cut = barriers.cut(day(1))
+    with Session("another", database.credentials) as other:
+        other.lock(cut.end["slot"])
+        with pytest.raises(SourceUnavailableError, match="found that another task takes its changes out"):
+            barriers.cut(day(2))
+    barriers.cut(day(2))

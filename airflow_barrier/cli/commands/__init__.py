@@ -22,6 +22,7 @@ from airflow_barrier.cli.commands.revision import REVISION
 from airflow_barrier.cli.commands.serve import SERVE
 from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
+from airflow_barrier.cli.commands.source import RESNAPSHOT
 from airflow_barrier.cli.commands.spark_conf import SPARK_CONF
 from airflow_barrier.cli.commands.status import STATUS
 from airflow_barrier.cli.commands.table import CREATE
@@ -42,6 +43,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     QUERY,
     SNAPSHOTS,
     REVISION,
+    Group("source", "What becomes of a source that went wrong.", (RESNAPSHOT,)),
     SINK,
     Group("lease", "Who holds which barrier.", (LEASES, RELEASE)),
     Group("expiry", "What may be deleted.", (EXPIRY,)),

@@ -62,6 +62,8 @@ class PostgreSQL:
     :param publication: with all of the tables. Default: one that is made, and called like the slot.
     :param as_text: columns, as ``schema.table.column``, that come as text whatever their type: of those that hold what
         Spark's type does not, such as infinite dates.
+    :param max_ahead_bytes: of changes that are taken out while no barrier may open, so that the database need not keep
+        its log; beyond them it keeps it, and the log of the task that would open says so.
 
     A job reads ``epoch.source(name, table)``: the table's columns, then
 
@@ -89,6 +91,7 @@ class PostgreSQL:
     slot: str | None = None
     publication: str | None = None
     as_text: Sequence[str] = ()
+    max_ahead_bytes: int = 50 * 1024**3
     # not the author's to say, and no part of the declaration: see `within` and `of_table`
     _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
     _table: str | None = field(default=None, init=False, repr=False, compare=False)
@@ -221,17 +224,24 @@ class PostgreSQL:
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Nothing: see :meth:`let_go`."""
 
+    def keep_up(self, newest: Cut, catalog: SourceCatalog) -> None:
+        """See :class:`~airflow_barrier.sources.port.Kept`."""
+        from airflow_barrier.sources.postgresql.cuts import keep_up
+
+        keep_up(self._reading(catalog, ""), newest)
+
     def let_go(self, oldest: Cut, catalog: SourceCatalog) -> None:
         """See :class:`~airflow_barrier.sources.port.Kept`."""
         from airflow_barrier.sources.postgresql.cuts import let_go
 
         let_go(oldest, catalog)
 
-    def leave(self, last: Cut) -> None:
+    def leave(self, topology: str, catalog: SourceCatalog) -> None:
         """Drop the slot, and the publication, unless somebody else made them for the source."""
         from airflow_barrier.sources.postgresql.cuts import leave
 
-        leave(self._what, self._entered, last, own_slot=self.slot is None, own_publication=self.publication is None)
+        reading = self._reading(catalog, topology)
+        leave(reading, own_slot=self.slot is None, own_publication=self.publication is None)
 
     def size(self, cut: Cut) -> int:
         return sum(file["bytes"] for file in cut.end["files"])
@@ -282,6 +292,7 @@ class PostgreSQL:
             publication,
             tuple(self.tables),
             frozenset(self.as_text),
+            self.max_ahead_bytes,
             consumes=not is_rehearsal(topology),
         )
 

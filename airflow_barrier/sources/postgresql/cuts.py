@@ -11,7 +11,7 @@ from typing import Any
 from airflow_barrier.protocol.codec import encode
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.ddl import ddl_of
-from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.port import CutRequest, Lag, PartLag, SourceCatalog
 from airflow_barrier.sources.postgresql.checks import check
@@ -22,7 +22,7 @@ from airflow_barrier.sources.postgresql.segments import NOTHING, ChangeFile, Seg
 log = logging.getLogger(__name__)
 
 #: What a cut's start repeats of the predecessor's end.
-_OF_THE_START = ("lsn", "last")
+_OF_THE_START = ("lsn", "last", "folder")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,14 @@ class Reading:
     publication: str
     tables: tuple[str, ...]
     as_text: frozenset[str]
+    max_ahead_bytes: int
     consumes: bool
+
+    def segments_after(self, before: Segment) -> Segments:
+        """The segments of a source that begins, or begins anew, after ``before``. Positions are of one beginning only:
+        those of a database that was restored may be lower ones.
+        """
+        return Segments(self.catalog, f"{self.folder}/{before.last}")
 
 
 def cut(reading: Reading, request: CutRequest) -> Cut:
@@ -47,11 +54,13 @@ def cut(reading: Reading, request: CutRequest) -> Cut:
     """
     start = request.start
     with Database(reading.what, reading.credentials) as database:
+        database.lock(reading.slot)
         server = database.server()
-        if start is None:
+        goes_on = start if request.anew is None else None
+        if goes_on is None:
             before, taken = _first(reading, database, server, request)
         else:
-            before, taken = _following(reading, database, server, start)
+            before, taken = _following(reading, database, server, goes_on)
     end = taken[-1] if taken else before
     return Cut(
         reading.what.removeprefix("source "),
@@ -61,9 +70,10 @@ def cut(reading: Reading, request: CutRequest) -> Cut:
             "last": end.last,
             "system": server.system,
             "timeline": server.timeline,
-            "slot": (start or {}).get("slot", reading.slot),
-            "publication": (start or {}).get("publication", reading.publication),
-            "folder": (start or {}).get("folder", reading.folder),
+            "slot": reading.slot if goes_on is None else goes_on["slot"],
+            "publication": reading.publication if goes_on is None else goes_on["publication"],
+            "folder": reading.segments_after(before).folder if goes_on is None else goes_on["folder"],
+            "former": [] if start is None else [*start["former"], *([start["folder"]] if request.anew else [])],
             "columns": dict(end.columns),
             "files": [encode(file) for file in _files(before, taken)],
         },
@@ -78,17 +88,39 @@ def _files(before: Segment, taken: Iterable[Segment]) -> list[ChangeFile]:
     return files
 
 
+def keep_up(reading: Reading, newest: Cut) -> None:
+    """Take out what was committed since ``newest``, up to the limit."""
+    at = newest.end
+    with Database(reading.what, reading.credentials) as database:
+        database.lock(at["slot"])
+        ahead = Segments(reading.catalog, at["folder"]).chain(position(at["lsn"]), at["system"])
+        size = sum(file.bytes for segment in ahead for file in segment.files)
+        if size > reading.max_ahead_bytes:
+            raise SourceDataError(  # safety: ahead-up-to-a-limit
+                f"{reading.what}: expected at most {reading.max_ahead_bytes:,} bytes of changes (max_ahead_bytes) to "
+                f"wait for a barrier, found {size:,}: no more are taken out, and from now on the database keeps its "
+                f"log for slot {at['slot']} until its disk is full or the slot is lost. Have the oldest barrier "
+                "committed, or abort it"
+            )
+        _, taken = _following(reading, database, database.server(), at)
+    log.info(
+        "%s: taken out up to %s, while no barrier may open", reading.what, lsn(taken[-1].end) if taken else at["lsn"]
+    )
+
+
 def let_go(oldest: Cut, catalog: SourceCatalog) -> None:
-    if oldest.start is not None:
+    for folder in oldest.end["former"]:
+        catalog.clear(folder)
+    if oldest.start is not None and oldest.start["folder"] == oldest.end["folder"]:
         Segments(catalog, oldest.end["folder"]).drop_before(position(oldest.start["lsn"]))
 
 
-def leave(what: str, credentials: Credentials, last: Cut, *, own_slot: bool, own_publication: bool) -> None:
-    with Database(what, credentials) as database:
+def leave(reading: Reading, *, own_slot: bool, own_publication: bool) -> None:
+    with Database(reading.what, reading.credentials) as database:
         if own_slot:
-            database.drop_slot(last.end["slot"])
+            database.drop_slot(reading.slot)
         if own_publication:
-            database.drop_publication(last.end["publication"])
+            database.drop_publication(reading.publication)
 
 
 def lag(what: str, credentials: Credentials, cut: Cut) -> Lag:
@@ -106,28 +138,28 @@ def lag(what: str, credentials: Credentials, cut: Cut) -> Lag:
     return Lag("bytes", "slot", behind, None, (part,), note)
 
 
-# --- the first epoch ------------------------------------------------------------------------------
+# --- the first epoch, also of a source that begins anew -------------------------------------------
 
 
 def _first(reading: Reading, database: Database, server: Server, request: CutRequest) -> tuple[Segment, list[Segment]]:
-    extraction = _extraction(reading, database, reading.slot, reading.publication)
-    nothing = Segment(NOTHING, NOTHING, 0, 0, server.system, {}, ())
+    before = Segment(NOTHING, NOTHING, 0, (request.start or {}).get("last", 0), server.system, {}, ())
+    extraction = _extraction(reading, database, reading.slot, reading.publication, reading.segments_after(before))
     check(database, reading.tables, None, None)
-    if not reading.consumes:  # nobody goes on from a rehearsal's first epoch
+    if not reading.consumes:  # nobody goes on from a rehearsal
         if request.already is None:
-            return nothing, [extraction.first(server.system, with_changes=False)]
-        return _position_of(reading, database, extraction, replace(nothing, end=server.written), request), []
+            return before, [extraction.first(before, with_changes=False)]
+        return _position_of(reading, database, extraction, replace(before, end=server.written), request), []
     slot = _made(reading, database)
     if request.already is not None:
-        begin = _position_of(reading, database, extraction, replace(nothing, end=slot.confirmed), request)
-        return begin, list(extraction.following(begin, server.written, advance=True))
+        before = _position_of(reading, database, extraction, replace(before, end=slot.confirmed), request)
+        return before, list(extraction.following(before, server.written, advance=True))
     taken = list(extraction.segments.chain(NOTHING, server.system))
     if taken and taken[-1].end >= slot.confirmed and set(taken[-1].columns) >= set(reading.tables):
         log.info("%s: its tables were copied before, up to %s", reading.what, lsn(taken[-1].end))
     else:
-        taken = [extraction.first(server.system)]
+        taken = [extraction.first(before, is_anew=request.anew is not None)]
         database.advance(reading.slot, taken[-1].end)
-    return nothing, [*taken, *extraction.following(taken[-1], server.written, advance=True)]
+    return before, [*taken, *extraction.following(taken[-1], database.server().written, advance=True)]
 
 
 def _made(reading: Reading, database: Database) -> Slot:
@@ -138,11 +170,15 @@ def _made(reading: Reading, database: Database) -> Slot:
     if not database.rows("SELECT 1 FROM pg_publication WHERE pubname = %(name)s", names):
         database.make_publication(reading.publication, reading.tables)
     check(database, reading.tables, reading.slot, reading.publication)
-    if database.slot(reading.slot) is None:
+    slot = database.slot(reading.slot)
+    if slot is not None and slot.status == "lost":
+        database.drop_slot(reading.slot)
+        slot = None
+    if slot is None:
         database.make_slot(reading.slot)
     slot = database.slot(reading.slot)
-    if slot is None or slot.status == "lost":
-        raise _lost(reading, f"slot {reading.slot} is {'lost' if slot else 'gone'}")  # safety: first-slot-is-there
+    if slot is None:
+        raise SourceUnavailableError(f"{database}: expected slot {reading.slot}, found that it is gone; try again")
     return slot
 
 
@@ -191,7 +227,9 @@ def _following(
                 f"slot {slot.name} was advanced to {lsn(slot.confirmed)} by somebody else, and what was committed "
                 f"since {lsn((taken or [before])[-1].end)} is gone",
             )
-    extraction = _extraction(reading, database, slot.name, start["publication"])
+    # those of a rehearsal go with it
+    own = Segments(reading.catalog, start["folder"] if reading.consumes else reading.folder)
+    extraction = _extraction(reading, database, slot.name, start["publication"], own)
     return before, [
         *taken,
         *extraction.following((taken or [before])[-1], server.written, advance=reading.consumes),
@@ -201,9 +239,10 @@ def _following(
 def _checked(reading: Reading, database: Database, server: Server, start: Mapping[str, Any]) -> Slot:
     """Return the slot of a source that goes on from ``start``. Raises SourceDataError where it cannot."""
     if lacking := sorted(set(reading.tables) - set(start["columns"])):
-        raise SourceDataError(
+        raise SourceDataError(  # safety: tables-that-were-copied
             f"{reading.what}: expected the tables that it began with, found {', '.join(lacking)} besides, of which the "
-            "rows from before were not copied; declare them as a source of another name"
+            "rows from before were not copied; declare them as a source of another name, or have this one begin anew: "
+            f"airflow-barrier source resnapshot TOPOLOGY {reading.what.removeprefix('source ')} --reason '...'"
         )
     if server.system != start["system"]:
         raise _lost(reading, f"another database system ({server.system}, not {start['system']})")  # safety: same-system
@@ -222,16 +261,18 @@ def _checked(reading: Reading, database: Database, server: Server, start: Mappin
 def _lost(reading: Reading, found: str) -> SourceDataError:
     return SourceDataError(
         f"{reading.what}: expected to go on from where the barrier before ended, found {found}. No barrier skips what "
-        "is gone"
+        "is gone: have the source begin anew, airflow-barrier source resnapshot TOPOLOGY "
+        f"{reading.what.removeprefix('source ')} --reason '...'. It copies its tables, and the next barrier has how "
+        "they differ"
     )
 
 
-def _extraction(reading: Reading, database: Database, slot: str, publication: str) -> Extraction:
+def _extraction(reading: Reading, database: Database, slot: str, publication: str, segments: Segments) -> Extraction:
     return Extraction(
         reading.what,
         database,
         reading.catalog,
-        Segments(reading.catalog, reading.folder),
+        segments,
         slot,
         publication,
         reading.tables,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a new slot may wait for open transactions.
-_SLOT = 120
+#: Seconds that a new slot, and a copy, may wait for transactions that are open.
+_OPEN = 120
 #: Messages, or copied rows, that come over at once.
 _FETCHED = 5_000
 #: Numbers of types from here on are of those that somebody made.
@@ -74,7 +75,7 @@ class Database:
                 "SELECT set_config(name, value, false) FROM (VALUES ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), "
                 "('IntervalStyle', 'postgres'), ('bytea_output', 'hex'), ('extra_float_digits', '1'), "
                 "('lock_timeout', '30s'), ('statement_timeout', '0'), ('search_path', ''), "
-                "('idle_in_transaction_session_timeout', '0')) AS form (name, value)"
+                "('idle_in_transaction_session_timeout', '0'), ('synchronous_commit', 'local')) AS form (name, value)"
             )
         except psycopg.Error as error:
             raise SourceUnavailableError(
@@ -125,6 +126,14 @@ class Database:
             return SourceDataError(f"{self}: expected slot, publication and tables as declared, found: {found}")
         return SourceUnavailableError(f"{self}: expected PostgreSQL to answer, found: {found}; it is tried again")
 
+    def lock(self, slot: str) -> None:
+        """Be the only one who takes changes out of the slot, as long as the session lasts."""
+        ((is_ours,),) = self.rows("SELECT pg_try_advisory_lock(hashtextextended(%(slot)s, 0))", {"slot": slot})
+        if not is_ours:
+            raise SourceUnavailableError(
+                f"{self}: expected slot {slot} for itself, found that another task takes its changes out; try again"
+            )
+
     # --- the server, and what is in it ------------------------------------------------------------
 
     def server(self) -> Server:
@@ -168,7 +177,9 @@ class Database:
             dict(zip(("schema", "name"), table.split(".", 1), strict=True)),
         )
         if not rows:
-            raise SourceDataError(f"{self}: expected table {table}, found none; correct the declaration")
+            raise SourceDataError(  # safety: changes-can-be-had
+                f"{self}: expected table {table}, found none; correct the declaration"
+            )
         columns = tuple(RelationColumn(name, key, oid, modifier) for _, _, name, oid, modifier, key in rows)
         return Relation(table, rows[0][0], columns), rows[0][1]
 
@@ -185,7 +196,7 @@ class Database:
 
     def make_slot(self, name: str) -> None:
         """Its changes begin once the transactions that are open now have ended."""
-        self.rows("SELECT set_config('statement_timeout', %(limit)s, false)", {"limit": f"{_SLOT}s"})
+        self.rows("SELECT set_config('statement_timeout', %(limit)s, false)", {"limit": f"{_OPEN}s"})
         self.rows("SELECT pg_create_logical_replication_slot(%(name)s, 'pgoutput')", {"name": name})
         self.rows("SELECT set_config('statement_timeout', '0', false)")
         log.info("%s: made slot %s", self, name)
@@ -230,6 +241,24 @@ class Database:
             for (data,) in cursor:
                 yield data
 
+    def wait_settled(self) -> None:
+        """Wait until the transactions that are open now have ended.
+
+        One of them may be before the slot already, by where its commit stands in the log, and still be in no snapshot:
+        between the two it waits for the disk, or a standby.
+        """
+        end = monotonic() + _OPEN
+        # a number of its own: a snapshot ends at the last transaction that has ended, before those that are open
+        ((following,),) = self.rows("SELECT pg_current_xact_id()::text::bigint")
+        while self.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0] < following:
+            if monotonic() > end:
+                raise SourceUnavailableError(
+                    f"{self}: expected the transactions that were open when its tables were to be copied to end within "
+                    f"{_OPEN} s, found that some are not: see pg_stat_activity, by xact_start, and end the oldest; it "
+                    "is tried again"
+                )
+            sleep(0.02)
+
     @contextmanager
     def snapshot(self) -> Iterator[tuple[str, int]]:
         """A transaction that sees the database as it is now: its snapshot, and a position of the log behind all that it
@@ -256,7 +285,6 @@ class Database:
         if self.server().written >= until:
             return
         # a commit takes all along that stands before it, and nothing else does for seconds where nobody commits
-        self.rows("SELECT set_config('synchronous_commit', 'local', false)")
         self.rows("SELECT pg_logical_emit_message(true, 'airflow_barrier', '')")
 
 

@@ -42,19 +42,23 @@ class Extraction:
     tables: tuple[str, ...]
     as_text: frozenset[str] = field(default_factory=frozenset)
 
-    def first(self, system: str, *, with_changes: bool = True) -> Segment:
+    def first(self, before: Segment, *, is_anew: bool = False, with_changes: bool = True) -> Segment:
         """Copy the tables as they are now. What was open then, and has ended since, comes from the slot: a transaction
         is in the copy, or else among the changes. Without them the copy stands alone, and nothing can follow it.
+
+        ``is_anew``: all that there was before goes first.
         """
-        with _Sheets(self, NOTHING, 0, {}) as sheets:
+        if with_changes:
+            self.database.wait_settled()  # safety: copied-or-after-the-slot
+        with _Sheets(self, NOTHING, before.last, {}) as sheets:
             with self.database.snapshot() as (snapshot, until):
                 for table in self.tables:
-                    self._copy(sheets, table)
+                    self._copy(sheets, table, is_anew=is_anew)
             self.database.write(until)
             if with_changes:
                 seen = Snapshot.of(snapshot)
                 self._changes(sheets, NOTHING, until, None, lambda xid: not seen.sees(xid))
-        return self._put(sheets.segment(until, system))
+        return self._put(sheets.segment(until, before.system))
 
     def following(self, before: Segment, until: int, *, advance: bool) -> Iterator[Segment]:
         """Take what was committed after ``before``, up to position ``until``, and let go of what was taken. Without
@@ -69,11 +73,13 @@ class Extraction:
                 self.database.advance(self.slot, before.end)
             yield before
 
-    def _copy(self, sheets: _Sheets, table: str) -> None:
+    def _copy(self, sheets: _Sheets, table: str, *, is_anew: bool) -> None:
         relation, kind = self.database.relation(table)
         names = [column.name for column in relation.columns]
         sheets.know(relation)
         now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
+        if is_anew:
+            sheets.add(relation, changes.TRUNCATE, None, now, (None,) * len(names))
         began = sheets.last
         for row in self.database.copied(table, names, only=kind != _PARTITIONED):
             sheets.add(relation, changes.INSERT, None, now, row)

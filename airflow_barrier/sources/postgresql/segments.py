@@ -1,7 +1,9 @@
 """Changes that were taken out of a database, as Parquet files beside the warehouse.
 
-    <warehouse>/_barrier/<topology>/sources/<source>/<start>-<end>.json    a segment: what lies in its files
-    <warehouse>/_barrier/<topology>/sources/<source>/<start>/<any>.parquet  changes of one of the tables
+    <warehouse>/_barrier/<topology>/sources/<source>/<n>/<start>-<end>.json     a segment: what lies in its files
+    <warehouse>/_barrier/<topology>/sources/<source>/<n>/<start>/<any>.parquet  changes of one of the tables
+
+``n`` is 0, and another number for a source that has begun anew.
 
 A slot goes forward only, and revisions read once more. So each segment holds the transactions whose commits stand from
 position ``start`` on and before ``end``, for good; its description is written last, and only then the slot moves.
@@ -69,10 +71,10 @@ class Segments:
 
     def __init__(self, catalog: SourceCatalog, folder: str) -> None:
         self._catalog = catalog
-        self._folder = folder
+        self.folder = folder
 
     def new_file(self, start: int, name: str) -> str:
-        return f"{self._folder}/{start:016X}/{name}.parquet"
+        return f"{self.folder}/{start:016X}/{name}.parquet"
 
     def put(self, segment: Segment) -> None:
         """Write its description, which makes it one."""
@@ -81,7 +83,7 @@ class Segments:
 
     def chain(self, start: int, system: str) -> Iterator[Segment]:
         """The fewest segments of ``system`` that follow each other from ``start`` on, as far as there are any."""
-        spans = [span for name in self._catalog.names(self._folder) if (span := _span(name))]
+        spans = [span for name in self._catalog.names(self.folder) if (span := _span(name))]
         at = start
         while following := [span for span in spans if span[0] <= at < span[1] and (span[0] or not at)]:
             span = max(following, key=lambda each: each[1])
@@ -94,7 +96,7 @@ class Segments:
 
     def drop_before(self, position: int) -> None:
         """Delete the segments that end up to there: the description before its files."""
-        gone = [span for name in self._catalog.names(self._folder) if (span := _span(name)) and span[1] <= position]
+        gone = [span for name in self._catalog.names(self.folder) if (span := _span(name)) and span[1] <= position]
         for span in gone:
             uri = self._uri(*span)
             files = decode(Segment, json.loads(self._catalog.read_text(uri))).files
@@ -102,7 +104,7 @@ class Segments:
             self._catalog.delete(file.uri for file in files)
 
     def _uri(self, start: int, end: int) -> str:
-        return f"{self._folder}/{start:016X}-{end:016X}.json"
+        return f"{self.folder}/{start:016X}-{end:016X}.json"
 
 
 def files_of(cut: Cut) -> list[ChangeFile]:
