@@ -39,6 +39,7 @@ FIGURES = {
     "delivering": "a delivery to PostgreSQL beside what it could be without a ledger",
     "files": "a delivery to files beside Spark's own writer",
     "topics": "topics of Kafka beside the plain client and Spark's own connector",
+    "databases": "changes of PostgreSQL beside only reading them, and the log that it keeps for us",
     "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
     "overview": "what the page and dashboards ask, of many large topologies",
