@@ -23,6 +23,9 @@ _REMEDY = (
 )
 
 _ROW = "_row"
+#: What is told of each change where a row may have several of them, as in a database's log. The difference of two
+#: states, in which a row has one, does without.
+_OF_A_LOG = (CHANGE_TYPE, SEQUENCE, UNSENT)
 
 
 class _Facts(NamedTuple):
@@ -80,15 +83,21 @@ def _columns(changes: DataFrame, there: Sequence[str], table: str, key: Sequence
             f"{', '.join(changes.columns)}; name columns of the table as key=..., and pass changes: epoch.source(...) "
             "or epoch.changes(...)"
         )
+    told = ({*COLUMNS} - {CHANGE_TYPE, WEIGHT}) & {*changes.columns}
+    if told and (missing := [name for name in _OF_A_LOG if name not in changes.columns]):
+        raise ConfigurationError(  # safety: applied-with-what-tells-of-them
+            f"table {table}: expected changes of a database with all that tells of them, found {', '.join(missing)} "
+            "missing: without, the last change of a row, a TRUNCATE or a value that was not sent cannot be told. Take "
+            "them along: SELECT * EXCEPT (...), or frame.withColumn(...)"
+        )
     return columns
 
 
 def _facts(changes: DataFrame, key: Sequence[str]) -> _Facts:
     names = changes.columns
     emptied, whole, unsent = "CAST(NULL AS BIGINT)", "true", "0"
-    if SEQUENCE in names and CHANGE_TYPE in names:
+    if SEQUENCE in names:
         emptied = f"max(CASE WHEN {CHANGE_TYPE} = '{TRUNCATE}' THEN {SEQUENCE} END)"
-    if UNSENT in names:
         whole = f"coalesce(bool_and({WEIGHT} <= 0 OR size({UNSENT}) = 0), true)"
         unsent = f"count_if(arrays_overlap({UNSENT}, array({', '.join(map(literal, key))})))"
     row = changes.selectExpr("count(*)", emptied, whole, unsent).first()

@@ -68,8 +68,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "Each input record is in exactly one epoch.": {
         "no-changes-are-skipped": "Where somebody else moved a database's slot, what was in between is not skipped.",
         "slot-is-there": "Nor is what was committed while there was no slot, or a lost one.",
-        "same-system": "A source goes on in the database that it began in.",
-        "same-history": "It goes on in none that was restored, or that another server has taken over.",
+        "same-history": "A source goes on in the database that it began in, and in none that was restored since.",
         "tables-that-were-copied": "A table whose rows were not copied is not read from its changes alone.",
         "copied-or-after-the-slot": "What is not in the copy of a database's tables comes from the slot.",
         "begins-where-the-slot-can": "A source that begins at a position has all that was committed since.",
@@ -80,6 +79,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "values-fit-their-type": "A value that its type does not hold is not read as another one.",
         "types-become-wider": "A column that becomes of another type within an epoch is not guessed.",
         "applied-by-a-key-that-was-sent": "Changes are applied by a key whose values they have.",
+        "applied-with-what-tells-of-them": "They are applied with all that tells the last one of a row.",
         "applied-to-all-columns": "They are applied to a table that has all their columns.",
         "start-is-known": "A job joins with tables that hold rows only if it is said what of its inlets is in them.",
         "joins-where-it-said": "The first epoch of a job begins where its tables end.",

@@ -152,7 +152,8 @@ SEGMENT = Segment(
     26_398_000,
     17,
     20,
-    "7713696268387874154",
+    "7713696268387874154.1",
+    "192C8F0/1764449247665772/734",
     {"public.orders": "`id` INT"},
     (ChangeFile("public.orders", "s3://lake/1.parquet", 3, 4096, "`id` INT", 18),),
 )

@@ -134,7 +134,7 @@ def test_a_key_moves(session: SparkSession) -> None:
     assert applied(session, before, *swapped) == [(1, "x", 2, "two"), (2, "x", 1, "one")]
 
 
-@pytest.mark.kills("applied-by-a-key-that-was-sent", "applied-to-all-columns")
+@pytest.mark.kills("applied-by-a-key-that-was-sent", "applied-to-all-columns", "applied-with-what-tells-of-them")
 def test_what_cannot_be_applied(session: SparkSession) -> None:
     before = [(1, "x", 1, "one")]
     with pytest.raises(ConfigurationError, match=r"its key \(a\), found 1 without.*REPLICA IDENTITY FULL"):
@@ -146,6 +146,11 @@ def test_what_cannot_be_applied(session: SparkSession) -> None:
         applied(session, before, insert(1, 9, "x", 1, None, unsent=("b",)))
     with pytest.raises(ConfigurationError, match="expected changes with the columns nr, found id"):
         applied(session, before, delete(1, 1, "x"), key="nr")
+    for left_out in ("_seq", "_unsent", "_change_type"):
+        epoch = epoch_of(session, outlets={ORDERS: session.createDataFrame([], COLUMNS)})
+        some = changes_of(session, insert(1, 1, "x", 1, "one")).drop(left_out)
+        with pytest.raises(ConfigurationError, match=f"with all that tells of them, found {left_out} missing"):
+            epoch.apply(some, ORDERS, key="id")
     epoch = epoch_of(
         session,
         sources={"db": changes_of(session, insert(1, 1, "x", 1, "one"))},
@@ -159,7 +164,7 @@ def test_in_sql(session: SparkSession) -> None:
     changes = changes_of(session, insert(1, 2, "x", 2, "two"), delete(2, 1, "x"))
     for origin in (
         "{source:db.public.orders}",
-        "(SELECT id, part, a, upper(b) AS b, _weight, _seq FROM {source:db.public.orders})",
+        "(SELECT * EXCEPT (b), upper(b) AS b FROM {source:db.public.orders})",
     ):
         epoch = epoch_of(
             session,

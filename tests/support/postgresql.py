@@ -5,7 +5,8 @@ Each test gets databases of its own on the shared server. Passwords are asked fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -105,6 +106,23 @@ class PostgreSQL(LocalPostgreSQL):
     def admin(self, database: str = "postgres") -> psycopg.Connection[tuple[Any, ...]]:
         """A connection of the superuser, in autocommit. ``database``: its name, or its URL."""
         return super().admin(_name(database))
+
+    @contextmanager
+    def copied_disk(self) -> Iterator[Callable[[], None]]:
+        """Keep its data as they are now; what is yielded puts them back, as a person does with a copy of a disk."""
+        copy = self._folder / "copy"
+        self.stop()
+        shutil.copytree(self._data, copy, symlinks=True)
+        self.start()
+
+        def put_back() -> None:
+            self.stop()
+            shutil.rmtree(self._data)
+            copy.rename(self._data)
+            self._own(self._data, *self._data.rglob("*"))
+            self.start()
+
+        yield put_back
 
     def demote(self) -> None:
         """From now on it only reads, as a server does that another one has taken over from."""

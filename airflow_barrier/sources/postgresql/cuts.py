@@ -68,8 +68,8 @@ def cut(reading: Reading, request: CutRequest) -> Cut:
         {
             "lsn": lsn(end.end),
             "last": end.last,
-            "system": server.system,
-            "timeline": server.timeline,
+            "commit": end.commit,
+            "history": server.history,
             "slot": reading.slot if goes_on is None else goes_on["slot"],
             "publication": reading.publication if goes_on is None else goes_on["publication"],
             "folder": reading.segments_after(before).folder if goes_on is None else goes_on["folder"],
@@ -93,7 +93,7 @@ def keep_up(reading: Reading, newest: Cut) -> None:
     at = newest.end
     with Database(reading.what, reading.credentials) as database:
         database.lock(at["slot"])
-        ahead = Segments(reading.catalog, at["folder"]).chain(position(at["lsn"]), at["system"])
+        ahead = Segments(reading.catalog, at["folder"]).chain(position(at["lsn"]), at["history"])
         size = sum(file.bytes for segment in ahead for file in segment.files)
         if size > reading.max_ahead_bytes:
             raise SourceDataError(  # safety: ahead-up-to-a-limit
@@ -142,9 +142,9 @@ def lag(what: str, credentials: Credentials, cut: Cut) -> Lag:
 
 
 def _first(reading: Reading, database: Database, server: Server, request: CutRequest) -> tuple[Segment, list[Segment]]:
-    before = Segment(NOTHING, NOTHING, 0, (request.start or {}).get("last", 0), server.system, {}, ())
+    before = Segment(NOTHING, NOTHING, 0, (request.start or {}).get("last", 0), server.history, None, {}, ())
     extraction = _extraction(reading, database, reading.slot, reading.publication, reading.segments_after(before))
-    check(database, reading.tables, None, None)
+    check(database, reading.tables, reading.slot, reading.publication)
     if not reading.consumes:  # nobody goes on from a rehearsal
         if request.already is None:
             return before, [extraction.first(before, with_changes=False)]
@@ -153,7 +153,7 @@ def _first(reading: Reading, database: Database, server: Server, request: CutReq
     if request.already is not None:
         before = _position_of(reading, database, extraction, replace(before, end=slot.confirmed), request)
         return before, list(extraction.following(before, server.written, advance=True))
-    taken = list(extraction.segments.chain(NOTHING, server.system))
+    taken = list(extraction.segments.chain(NOTHING, server.history))
     if taken and taken[-1].end >= slot.confirmed and set(taken[-1].columns) >= set(reading.tables):
         log.info("%s: its tables were copied before, up to %s", reading.what, lsn(taken[-1].end))
     else:
@@ -169,7 +169,6 @@ def _made(reading: Reading, database: Database) -> Slot:
     names = {"name": reading.publication}
     if not database.rows("SELECT 1 FROM pg_publication WHERE pubname = %(name)s", names):
         database.make_publication(reading.publication, reading.tables)
-    check(database, reading.tables, reading.slot, reading.publication)
     slot = database.slot(reading.slot)
     if slot is not None and slot.status == "lost":
         database.drop_slot(reading.slot)
@@ -217,10 +216,10 @@ def _following(
 ) -> tuple[Segment, list[Segment]]:
     at = position(start["lsn"])
     slot = _checked(reading, database, server, start)
-    before = Segment(NOTHING, at, 0, start["last"], server.system, start["columns"], ())
+    before = Segment(NOTHING, at, 0, start["last"], server.history, start["commit"], start["columns"], ())
     taken: list[Segment] = []
     if slot.confirmed > at:
-        taken = list(Segments(reading.catalog, start["folder"]).chain(at, server.system))
+        taken = list(Segments(reading.catalog, start["folder"]).chain(at, server.history))
         if (taken or [before])[-1].end < slot.confirmed:
             raise _lost(  # safety: no-changes-are-skipped
                 reading,
@@ -244,13 +243,12 @@ def _checked(reading: Reading, database: Database, server: Server, start: Mappin
             "rows from before were not copied; declare them as a source of another name, or have this one begin anew: "
             f"airflow-barrier source resnapshot TOPOLOGY {reading.what.removeprefix('source ')} --reason '...'"
         )
-    if server.system != start["system"]:
-        raise _lost(reading, f"another database system ({server.system}, not {start['system']})")  # safety: same-system
-    if server.timeline != start["timeline"] or server.written < position(start["lsn"]):
+    if server.history != start["history"] or server.written < position(start["lsn"]):
         raise _lost(  # safety: same-history
             reading,
-            f"that it was restored, or another server took over: its log is at {lsn(server.written)} of timeline "
-            f"{server.timeline}, and the newest barrier was cut at {start['lsn']} of timeline {start['timeline']}",
+            "another database system, or one that was restored, or that another server has taken over: its log is at "
+            f"{lsn(server.written)} of history {server.history} (system and timeline), and the newest barrier was cut "
+            f"at {start['lsn']} of {start['history']}",
         )
     slot = database.slot(start["slot"])
     if slot is None or slot.status == "lost":

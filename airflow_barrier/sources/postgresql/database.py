@@ -32,12 +32,11 @@ _FIRST_OF_USERS = 16_384
 
 @dataclass(frozen=True)
 class Server:
-    """``system``: the identifier that a database system and its standbys share. ``timeline``: it rises with each
-    failover and each restore. ``written``: up to where the log is on disk.
+    """``history``: the identifier that a database system and its standbys share, and the timeline, which is another one
+    after a failover or a restore. ``written``: up to where the log is on disk.
     """
 
-    system: str
-    timeline: int
+    history: str
     written: int
 
 
@@ -137,11 +136,11 @@ class Database:
     # --- the server, and what is in it ------------------------------------------------------------
 
     def server(self) -> Server:
-        ((system, timeline, written),) = self.rows(
-            "SELECT system_identifier::text, timeline_id, pg_current_wal_flush_lsn()::text "
+        ((history, written),) = self.rows(
+            "SELECT format('%s.%s', system_identifier, timeline_id), pg_current_wal_flush_lsn()::text "
             "FROM pg_control_system(), pg_control_checkpoint()"
         )
-        return Server(system, timeline, position(written))
+        return Server(history, position(written))
 
     def slot(self, name: str) -> Slot | None:
         """None: there is none of that name."""
@@ -242,20 +241,29 @@ class Database:
                 yield data
 
     def wait_settled(self) -> None:
-        """Wait until the transactions that are open now have ended.
+        """Wait until the transactions that are being committed have ended.
 
         One of them may be before the slot already, by where its commit stands in the log, and still be in no snapshot:
-        between the two it waits for the disk, or a standby.
+        between the two it waits for the disk, or a standby. So each that is open now is waited for, but for those that
+        are seen to do nothing.
         """
         end = monotonic() + _OPEN
         # a number of its own: a snapshot ends at the last transaction that has ended, before those that are open
         ((following,),) = self.rows("SELECT pg_current_xact_id()::text::bigint")
-        while self.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0] < following:
+        query = """
+            SELECT xid FROM (SELECT pg_snapshot_xip(pg_current_snapshot())::text::bigint AS xid) AS open
+            WHERE xid < %(following)s AND NOT EXISTS (
+                SELECT FROM pg_stat_activity
+                WHERE backend_xid::text::bigint = xid %% 4294967296 AND state LIKE 'idle in transaction%%'
+            )
+            """
+        while found := self.rows(query, {"following": following}):
             if monotonic() > end:
                 raise SourceUnavailableError(
                     f"{self}: expected the transactions that were open when its tables were to be copied to end within "
-                    f"{_OPEN} s, found that some are not: see pg_stat_activity, by xact_start, and end the oldest; it "
-                    "is tried again"
+                    f"{_OPEN} s, found that {len(found)} are not, such as {found[0][0]}: see pg_stat_activity, by "
+                    f"xact_start, and end the oldest. GRANT pg_read_all_stats TO {self._at.login}, and those that do "
+                    "nothing are not waited for. It is tried again"
                 )
             sleep(0.02)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 from uuid import uuid4
@@ -50,15 +50,15 @@ class Extraction:
         """
         if with_changes:
             self.database.wait_settled()  # safety: copied-or-after-the-slot
-        with _Sheets(self, NOTHING, before.last, {}) as sheets:
+        with _Sheets(self, replace(before, columns={})) as sheets:
             with self.database.snapshot() as (snapshot, until):
                 for table in self.tables:
                     self._copy(sheets, table, is_anew=is_anew)
             self.database.write(until)
             if with_changes:
                 seen = Snapshot.of(snapshot)
-                self._changes(sheets, NOTHING, until, None, lambda xid: not seen.sees(xid))
-        return self._put(sheets.segment(until, before.system))
+                self._changes(sheets, before, until, None, lambda xid: not seen.sees(xid))
+        return self._put(sheets.segment(until))
 
     def following(self, before: Segment, until: int, *, advance: bool) -> Iterator[Segment]:
         """Take what was committed after ``before``, up to position ``until``, and let go of what was taken. Without
@@ -66,9 +66,9 @@ class Extraction:
         """
         while before.end < until:
             most = _MESSAGES if advance else None
-            with _Sheets(self, before.end, before.last, before.columns) as sheets:
-                end = self._changes(sheets, before.end, until, most, lambda _: True)
-            before = self._put(sheets.segment(end, before.system))
+            with _Sheets(self, before) as sheets:
+                end = self._changes(sheets, before, until, most, lambda _: True)
+            before = self._put(sheets.segment(end))
             if advance:
                 self.database.advance(self.slot, before.end)
             yield before
@@ -85,12 +85,20 @@ class Extraction:
             sheets.add(relation, changes.INSERT, None, now, row)
         log.info("%s: copied %s rows of %s", self.what, f"{sheets.last - began:,}", table)
 
-    def _changes(self, sheets: _Sheets, start: int, until: int, most: int | None, is_due: Callable[[int], bool]) -> int:
-        """Put what was committed from ``start`` on and before ``until``. Returns up to where it went: to ``until``, or
-        to the commit with which there were ``most`` messages.
+    def _changes(
+        self, sheets: _Sheets, before: Segment, until: int, most: int | None, is_due: Callable[[int], bool]
+    ) -> int:
+        """Put what was committed after ``before``, up to position ``until``. Returns up to where it went: to ``until``,
+        or to the commit with which there were ``most`` messages.
+
+        Raises SourceDataError if the slot has another transaction where the last one of ``before`` was.
         """
-        transaction, end = Transaction(0, 0, 0), start
-        is_taken = False
+        slot = self.database.slot(self.slot)
+        confirmed = slot.confirmed if slot else NOTHING
+        if confirmed < before.end:  # a server that was killed: what was taken out already does not count
+            most = None
+        transaction, end, is_taken = Transaction(0, 0, 0), before.end, False
+        passed: Transaction | None = None
         with closing(self.database.messages(self.slot, self.publication, until, most)) as found:
             messages = _Counted(found)
             for event in events(messages):
@@ -101,10 +109,29 @@ class Extraction:
                     if event.lsn >= until:
                         break
                     transaction = event
-                    is_taken = event.lsn >= start and is_due(event.xid)
+                    if event.lsn < before.end:
+                        passed = event
+                    is_taken = event.lsn >= before.end and is_due(event.xid)
                 else:
                     end = max(end, event)
+                    sheets.commit = str(transaction)
+        self._check_same(before, confirmed, passed)
         return end if most is not None and messages.count >= most else until
+
+    def _check_same(self, before: Segment, confirmed: int, passed: Transaction | None) -> None:
+        """``passed``: the last transaction up to ``before.end`` that the slot has, which begins at ``confirmed``. It is
+        the one that was taken out last, or its place is not in the slot any more.
+        """
+        if before.commit is None:
+            return
+        taken = Transaction.of(before.commit)
+        expected = taken if taken.lsn >= confirmed else None
+        if passed != expected:
+            raise SourceDataError(  # safety: same-history
+                f"{self.what}: expected slot {self.slot} to have transaction {taken}, the last one that was taken out, "
+                f"found {passed or 'none'} in its place: the database was restored from a copy of its disk. Have the "
+                "source begin anew: airflow-barrier source resnapshot"
+            )
 
     def _put(self, segment: Segment) -> Segment:
         self.segments.put(segment)
@@ -162,11 +189,12 @@ class _Counted:
 class _Sheets:
     """The files of a segment while they are written: one a table, and another one when its columns change."""
 
-    def __init__(self, extraction: Extraction, start: int, last: int, columns: Mapping[str, str]) -> None:
+    def __init__(self, extraction: Extraction, before: Segment) -> None:
         self._extraction = extraction
-        self._start = start
-        self._first = self.last = last
-        self._columns = dict(columns)
+        self._before = before
+        self.last = before.last
+        self.commit = before.commit
+        self._columns = dict(before.columns)
         self._known: dict[str, Relation] = {}
         self._open: dict[str, _Sheet] = {}
         self._files: list[ChangeFile] = []
@@ -177,13 +205,17 @@ class _Sheets:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error == (None, None, None):
-            for table in [*self._open]:
+        for table in [*self._open]:
+            if error == (None, None, None):
                 self._close(table)
+            else:
+                self._open[table].leave()
         self._streams.__exit__(*error)
 
-    def segment(self, end: int, system: str) -> Segment:
-        return Segment(self._start, end, self._first, self.last, system, self._columns, tuple(self._files))
+    def segment(self, end: int) -> Segment:
+        begin = self._before
+        files = tuple(self._files)
+        return Segment(begin.end, end, begin.last, self.last, begin.history, self.commit, self._columns, files)
 
     def know(self, relation: Relation) -> None:
         """Go on with a table as it is from now on."""
@@ -227,7 +259,7 @@ class _Sheets:
             log.info("%s: change %s", self._extraction.what, f"{self.last:,}")
 
     def _new(self, table: str) -> _Sheet:
-        uri = self._extraction.segments.new_file(self._start, uuid4().hex)
+        uri = self._extraction.segments.new_file(self._before.end, uuid4().hex)
         stream = self._streams.enter_context(self._extraction.catalog.created(uri))
         return _Sheet(f"{self._extraction.what}: table {table}", table, uri, self._columns[table], stream)
 
@@ -282,6 +314,11 @@ class _Sheet:
             self._write()
         self._writer.close()
         return ChangeFile(self._table, self._uri, self._count, self._stream.tell(), self._ddl)
+
+    def leave(self) -> None:
+        """End without what is not written yet: the file does not count."""
+        with suppress(Exception):
+            self._writer.close()
 
     def _write(self) -> None:
         import pyarrow as pa

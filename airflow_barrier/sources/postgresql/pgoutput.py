@@ -62,6 +62,19 @@ class Transaction(NamedTuple):
     committed_at: int
     xid: int
 
+    def __str__(self) -> str:
+        """
+        >>> transaction = Transaction(26396936, 1764449247665772, 734)
+        >>> Transaction.of(str(transaction)) == transaction
+        True
+        """
+        return f"{self.lsn:X}/{self.committed_at}/{self.xid}"
+
+    @classmethod
+    def of(cls, text: str) -> Transaction:
+        lsn, committed_at, xid = text.split("/")
+        return cls(int(lsn, 16), int(committed_at), int(xid))
+
 
 class Change(NamedTuple):
     """A row of ``relation`` that was ``before`` and is ``after``, None: it was not, or is not any more. Both None: all

@@ -54,14 +54,16 @@ class ChangeFile:
 class Segment:
     """Transactions from position ``start`` to ``end``. ``first`` and ``last``: the numbers of the last change up to
     ``start`` and up to ``end``, counted from the source's beginning. ``columns``: of each table at the end.
-    ``system``: the database system's identifier.
+    ``history``: of the server, see :attr:`~airflow_barrier.sources.postgresql.database.Server.history`. ``commit``: the
+    last transaction up to ``end``, None: there was none since the source began.
     """
 
     start: int
     end: int
     first: int
     last: int
-    system: str
+    history: str
+    commit: str | None
     columns: Mapping[str, str]
     files: tuple[ChangeFile, ...]
 
@@ -81,14 +83,14 @@ class Segments:
         with self._catalog.created(self._uri(segment.start, segment.end)) as file:
             file.write(json.dumps(encode(segment), sort_keys=True).encode())
 
-    def chain(self, start: int, system: str) -> Iterator[Segment]:
-        """The fewest segments of ``system`` that follow each other from ``start`` on, as far as there are any."""
+    def chain(self, start: int, history: str) -> Iterator[Segment]:
+        """The fewest segments of ``history`` that follow each other from ``start`` on, as far as there are any."""
         spans = [span for name in self._catalog.names(self.folder) if (span := _span(name))]
         at = start
         while following := [span for span in spans if span[0] <= at < span[1] and (span[0] or not at)]:
             span = max(following, key=lambda each: each[1])
             segment = decode(Segment, json.loads(self._catalog.read_text(self._uri(*span))))
-            if segment.system != system:
+            if segment.history != history:
                 spans.remove(span)
                 continue
             yield segment
