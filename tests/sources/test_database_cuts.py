@@ -400,12 +400,15 @@ def test_epochs_are_kept_as_they_were(database: Database, beside: Beside) -> Non
     assert source.repin(cuts[0]) == cuts[0]
     with pytest.raises(RevisionRefusedError, match="found a database"):
         source.recut(cuts, lambda _: set())
+    Path(cuts[0].end["files"][0]["uri"]).with_name("left.parquet").touch()
     source.let_go(cuts[1], beside)
     for kept in cuts[1:]:
         source.check_held(kept, beside)
     with pytest.raises(SourceDataError, match=r"found that 1 files are gone"):
         source.check_held(cuts[0], beside)
     source.let_go(cuts[1], beside)  # again is fine
+    (file,) = cuts[0].end["files"]
+    assert not Path(file["uri"]).parent.exists(), "with all that somebody left who died over it"
 
 
 def test_who_leaves_takes_the_slot_along(database: Database, beside: Beside) -> None:

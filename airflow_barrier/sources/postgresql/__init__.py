@@ -92,7 +92,7 @@ class PostgreSQL:
     publication: str | None = None
     as_text: Sequence[str] = ()
     max_ahead_bytes: int = 50 * 1024**3
-    # not the author's to say, and no part of the declaration: see `within` and `of_table`
+    # not the author's to say, and no part of the declaration: see `within`, and `of_table` for a driver
     _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
     _table: str | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -139,7 +139,6 @@ class PostgreSQL:
                 f"name it: epoch.source('{self.name}', '{self.tables[0]}'), {{source:{self.name}.{self.tables[0]}}}"
             )
         one = replace(self)
-        object.__setattr__(one, "_credentials", self._credentials)
         object.__setattr__(one, "_table", table)
         return one
 

@@ -269,7 +269,6 @@ def _extraction(reading: Reading, database: Database, slot: str, publication: st
     return Extraction(
         reading.what,
         database,
-        reading.catalog,
         segments,
         slot,
         publication,

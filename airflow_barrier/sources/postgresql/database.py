@@ -53,7 +53,6 @@ class Slot:
     status: str
     held: int
     left: int | None
-    active_pid: int | None
 
 
 class Database:
@@ -146,15 +145,15 @@ class Database:
         """None: there is none of that name."""
         rows = self.rows(
             "SELECT plugin, database, confirmed_flush_lsn::text, wal_status, "
-            "pg_current_wal_lsn() - restart_lsn, safe_wal_size, active_pid "
+            "pg_current_wal_lsn() - restart_lsn, safe_wal_size "
             "FROM pg_replication_slots WHERE slot_name = %(name)s",
             {"name": name},
         )
         if not rows:
             return None
-        ((plugin, database, confirmed, status, held, left, pid),) = rows
+        ((plugin, database, confirmed, status, held, left),) = rows
         found = position(confirmed) if confirmed else 0
-        return Slot(name, plugin or "", database or "", found, status or "lost", int(held or 0), left, pid)
+        return Slot(name, plugin or "", database or "", found, status or "lost", int(held or 0), left)
 
     def relation(self, table: str) -> tuple[Relation, str]:
         """The table with the columns that its changes have, as it is now, and its kind in pg_class. Raises

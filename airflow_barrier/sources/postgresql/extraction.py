@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
-from uuid import uuid4
 
 from airflow_barrier.protocol import changes
 from airflow_barrier.protocol.ddl import Column, SparkType, ddl_of, parse_ddl
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.sources.port import SourceCatalog
 from airflow_barrier.sources.postgresql.database import Database
 from airflow_barrier.sources.postgresql.pgoutput import UNSENT, Change, Relation, Transaction, Values, events
 from airflow_barrier.sources.postgresql.segments import METADATA, NOTHING, ChangeFile, Segment, Segments
@@ -35,12 +33,11 @@ class Extraction:
 
     what: str
     database: Database
-    catalog: SourceCatalog
     segments: Segments
     slot: str
     publication: str
     tables: tuple[str, ...]
-    as_text: frozenset[str] = field(default_factory=frozenset)
+    as_text: frozenset[str]
 
     def first(self, before: Segment, *, is_anew: bool = False, with_changes: bool = True) -> Segment:
         """Copy the tables as they are now. What was open then, and has ended since, comes from the slot: a transaction
@@ -259,8 +256,7 @@ class _Sheets:
             log.info("%s: change %s", self._extraction.what, f"{self.last:,}")
 
     def _new(self, table: str) -> _Sheet:
-        uri = self._extraction.segments.new_file(self._before.end, uuid4().hex)
-        stream = self._streams.enter_context(self._extraction.catalog.created(uri))
+        uri, stream = self._streams.enter_context(self._extraction.segments.new_file(self._before.end))
         return _Sheet(f"{self._extraction.what}: table {table}", table, uri, self._columns[table], stream)
 
     def _close(self, table: str) -> None:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from airflow_barrier.protocol import changes
 from airflow_barrier.protocol.codec import decode, encode
@@ -75,8 +77,12 @@ class Segments:
         self._catalog = catalog
         self.folder = folder
 
-    def new_file(self, start: int, name: str) -> str:
-        return f"{self.folder}/{start:016X}/{name}.parquet"
+    @contextmanager
+    def new_file(self, start: int) -> Iterator[tuple[str, Any]]:
+        """A file of changes, which counts once a segment names it: where it is, and to be written."""
+        uri = f"{self._files(start)}/{uuid4().hex}.parquet"
+        with self._catalog.created(uri) as stream:
+            yield uri, stream
 
     def put(self, segment: Segment) -> None:
         """Write its description, which makes it one."""
@@ -97,13 +103,15 @@ class Segments:
             at = segment.end
 
     def drop_before(self, position: int) -> None:
-        """Delete the segments that end up to there: the description before its files."""
-        gone = [span for name in self._catalog.names(self.folder) if (span := _span(name)) and span[1] <= position]
-        for span in gone:
-            uri = self._uri(*span)
-            files = decode(Segment, json.loads(self._catalog.read_text(uri))).files
-            self._catalog.delete([uri])
-            self._catalog.delete(file.uri for file in files)
+        """Delete the segments that end up to there: the descriptions first, then files, also those of no segment."""
+        spans = [span for name in self._catalog.names(self.folder) if (span := _span(name))]
+        gone = [span for span in spans if span[1] <= position]
+        self._catalog.delete([self._uri(*span) for span in gone])
+        for start in {start for start, _ in gone} - {start for start, end in spans if end > position}:
+            self._catalog.clear(self._files(start))
+
+    def _files(self, start: int) -> str:
+        return f"{self.folder}/{start:016X}"
 
     def _uri(self, start: int, end: int) -> str:
         return f"{self.folder}/{start:016X}-{end:016X}.json"
