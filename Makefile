@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo demo-streams ui docs check test test-all soak benchmarks install lint lock clean
+.PHONY: demo demo-streams demo-database ui docs check test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
@@ -16,6 +16,12 @@ demo-streams:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo.streams $(ARGS)
+
+# From a PostgreSQL to the lake and another PostgreSQL, with both and a task killed. ARGS: as above.
+demo-database:
+	@sh scripts/find_java.sh >/dev/null
+	@$(MAKE) --no-print-directory install
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo.database $(ARGS)
 
 # The page in Airflow's UI, from ui/ into airflow_barrier/plugins/static; needs node and npm.
 ui:

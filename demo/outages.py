@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Barrier
 
-#: Seconds that a server is away beside its own start.
-_AWAY = 5.0
-
 
 class Server(Protocol):
     """What can be killed and started again."""
@@ -28,12 +25,15 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Planned:
-    """A server that is killed once the barrier of that number is COMMIT and a sink has not received it yet."""
+    """A server that is killed once the barrier of that number is COMMIT and a sink has not received it yet, and is away
+    for so many seconds beside its own start.
+    """
 
     name: str
     server: Server
     number: int
     sink: str
+    seconds: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Outages:
     def look(self, meta: MetaService, barriers: Sequence[Barrier]) -> list[str]:
         """Kill whose time has come, and start again who was away long enough; says who was killed."""
         for each, began in list(self._away):
-            if time.monotonic() - began >= _AWAY:
+            if time.monotonic() - began >= each.seconds:
                 each.server.start()
                 self._away.remove((each, began))
                 self.over.append(Outage(each.name, each.number, time.monotonic() - began))

@@ -1,11 +1,12 @@
 """A reader that asks one question of five tables all the time, and notes when the answer contradicts itself.
 
-    python -m demo.poller plain | barrier | reports | topic     # one process a side; ends on SIGTERM
+    python -m demo.poller SIDE      # one process a side; ends on SIGTERM
 
 Both sides run the same query on the same kind of tables. They differ in which snapshots they read: the plain side what
 `main` of each table is at, as every reader does today; the barrier side what the MetaService resolves at repeatable
-read. A third reader joins by plain SQL what was delivered to the database at REPORTS_URL, and a
-fourth one follows the topic of averages at TOPIC_BROKER. Each read becomes a line of JSON in `reads-<side>.jsonl`.
+read. A third reader joins by plain SQL what was delivered to the database at REPORTS_URL, and a fourth one follows the
+topic of averages at TOPIC_BROKER. `lake` and `orders` join a shop's orders and their items: the lake's at repeatable
+read, and those in the database. Each read becomes a line of JSON in `reads-<side>.jsonl`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
+from demo import orders
 from demo.places import Places
 from demo.reports import Joined, join
 from demo.topic import Followed, Follower
@@ -41,6 +44,7 @@ QUESTION = {
     "user_item_avg_price": ("avgPrice",),
 }
 _PAUSE = 1.0
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,10 @@ def poll(side: str, places: Places) -> None:
     deployment = Deployment.connect(places.settings())
     asks: dict[str, Callable[[], Answer | Joined | Followed | None]] = {
         "plain": lambda: ask(deployment.tables, "plain"),
-        "barrier": lambda: _ask_at_repeatable_read(deployment),
+        "barrier": lambda: _at_repeatable_read(deployment, partial(ask, namespace="shop")),
         "reports": lambda: join(os.environ["REPORTS_URL"]),
+        "lake": lambda: _at_repeatable_read(deployment, orders.joined),
+        "orders": lambda: join(os.environ["REPORTS_URL"], orders.QUESTION),
     }
     if side == "topic":
         asks[side] = Follower(os.environ["TOPIC_BROKER"]).read
@@ -115,15 +121,16 @@ def poll(side: str, places: Places) -> None:
     deployment.close()
 
 
-def _ask_at_repeatable_read(deployment: Deployment) -> Answer | None:
-    """None before the first barrier was opened."""
+def _at_repeatable_read(deployment: Deployment, ask: Callable[..., _Found]) -> _Found | None:
+    """What is asked of the tables, at their snapshots by name. None before the first barrier was opened."""
     from airflow_barrier.protocol.levels import Level
 
     meta = deployment.meta
     if "shopping" not in meta.topologies.names() or meta.barriers.head("shopping") is None:
         return None
     resolved = meta.answers.resolve("shopping", Level.REPEATABLE_READ).tables
-    return ask(deployment.tables, "shop", {table: resolved[f"shop.{table}"].snapshot_id for table in QUESTION})
+    snapshots = {table.removeprefix("shop."): found.snapshot_id for table, found in resolved.items()}
+    return ask(deployment.tables, snapshots=snapshots)
 
 
 class _Stop:

@@ -26,15 +26,8 @@ if TYPE_CHECKING:
     from demo.places import Places
 
 TOPOLOGY = "shopping"
-#: table -> its column's title
-TABLES = {
-    "shopping": "shopping",
-    "products": "products",
-    "user_item_amount": "amount",
-    "user_item_price": "price",
-    "user_category_spend": "spend",
-    "user_item_avg_price": "average",
-}
+#: How many jobs run without barriers.
+_PLAIN_JOBS = 6
 _LEGEND = "· not yet   ▶ running, ▶2 its second try   ● PROCESSED   ✔ WRITTEN   = unchanged at this barrier"
 _MARKS = {
     TableState.PENDING: ("·", "dim"),
@@ -83,12 +76,13 @@ def delivered_barriers(meta: MetaService, sink: str = SINK) -> list[int]:
 def picture(meta: MetaService, barriers: Sequence[Barrier], summary: str, times: str = "%Y-%m-%d") -> RenderableType:
     """Everything on one screen; drawn anew several times a second. ``times``: how barriers' timestamps are shown."""
     grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for title in ("#", "at", "state", *TABLES.values()):
+    jobs = [job.name for job in meta.topologies.get(TOPOLOGY).jobs] if barriers else []
+    for title in ("#", "at", "state", *jobs):
         grid.add_column(title)
     waits = []
     for barrier in barriers:
         attempts = meta.attempts.of(TOPOLOGY, barrier.barrier_id) if barrier.state is BarrierState.OPEN else []
-        grid.add_row(*_row(meta, barrier, attempts, times))
+        grid.add_row(*_row(meta, barrier, jobs, attempts, times))
         waits += [
             Text(f"{attempt.job} at barrier {barrier.barrier_id} waits for {', '.join(map(str, attempt.waited_for))}")
             for attempt in attempts
@@ -107,16 +101,18 @@ def torn_so_far(places: Places, sides: Iterable[str]) -> str:
 def plain_days(memory: Path) -> int:
     """How many days all of the uncoordinated jobs have done."""
     days = [json.loads(file.read_text())["days"] for file in memory.glob("*.json")]
-    return min(days) if len(days) == len(TABLES) else 0
+    return min(days) if len(days) == _PLAIN_JOBS else 0
 
 
-def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt], times: str) -> list[Text]:
-    progress = {p.table: p for p in meta.barriers.progress(TOPOLOGY, barrier.barrier_id)}
+def _row(
+    meta: MetaService, barrier: Barrier, jobs: Sequence[str], attempts: Sequence[Attempt], times: str
+) -> list[Text]:
+    progress = {p.job: p for p in meta.barriers.progress(TOPOLOGY, barrier.barrier_id)}
     cells = []
-    for table in TABLES:
-        found = progress[f"shop.{table}"]
+    for job in jobs:
+        found = progress[job]  # of its tables any, which go together
         mark, style = _MARKS[found.state]
-        tries = [attempt for attempt in attempts if attempt.job == found.job]
+        tries = [attempt for attempt in attempts if attempt.job == job]
         if found.state is TableState.PENDING and tries and tries[-1].state is AttemptState.RUNNING:
             mark, style = "▶" if len(tries) == 1 else f"▶{len(tries)}", "cyan"
         elif found.carried_from is not None:

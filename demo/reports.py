@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 #: As `dags/shopping_reporting.py` names it.
 SINK = "reports"
-#: target -> the table that is delivered to it, and its columns; the first two are its key
-_TARGETS = {
-    "amounts": ("user_item_amount", '"userId" bigint, "itemId" bigint, "totalAmount" bigint, purchases bigint'),
-    "prices": ("user_item_price", '"userId" bigint, "itemId" bigint, "totalPrice" numeric(18, 2), purchases bigint'),
-    "averages": ("user_item_avg_price", '"userId" bigint, "itemId" bigint, "avgPrice" numeric(18, 5)'),
+_PAIR = '"userId" bigint, "itemId" bigint, PRIMARY KEY ("userId", "itemId")'
+#: target -> the table that is delivered to it, and its columns
+Targets = Mapping[str, tuple[str, str]]
+#: The first two columns are the key.
+_TARGETS: Targets = {
+    "amounts": ("user_item_amount", f'{_PAIR}, "totalAmount" bigint, purchases bigint'),
+    "prices": ("user_item_price", f'{_PAIR}, "totalPrice" numeric(18, 2), purchases bigint'),
+    "averages": ("user_item_avg_price", f'{_PAIR}, "avgPrice" numeric(18, 5)'),
 }
 #: Each pair of customer and item, joined over the three tables, and how many of them contradict themselves.
 _QUESTION = """
@@ -73,9 +76,9 @@ class Reports(Protocol):
 class InPostgreSQL:
     """Tables in a database, whose user owns them and nothing more."""
 
-    def __init__(self, server: LocalPostgreSQL, password: str) -> None:
+    def __init__(self, server: LocalPostgreSQL, password: str, targets: Targets = _TARGETS) -> None:
         self.server = server
-        self._password = password
+        self._password, self._targets = password, targets
 
     @property
     def url(self) -> str:
@@ -99,14 +102,14 @@ class InPostgreSQL:
             f"CREATE ROLE {_USER} LOGIN PASSWORD '{self._password}'", f"CREATE DATABASE {_USER} OWNER {_USER}"
         )
         with psycopg.connect(self.url) as connection:
-            for target, (_, columns) in _TARGETS.items():
-                connection.execute(f'CREATE TABLE {target} ({columns}, PRIMARY KEY ("userId", "itemId"))')
+            for target, (_, columns) in self._targets.items():
+                connection.execute(f"CREATE TABLE {target} ({columns})")
 
     def check(self, expected: Expected) -> Delivered:
         barrier, tables = expected[-1]
         rows, differences = 0, []
         with psycopg.connect(self.url) as connection:
-            for target, (table, _) in _TARGETS.items():
+            for target, (table, _) in self._targets.items():
                 found = Counter(connection.execute(f"SELECT * FROM {target}").fetchall())
                 rows += found.total()
                 if difference := compare(target, tables[table], found):
@@ -116,25 +119,25 @@ class InPostgreSQL:
 
 @dataclass(frozen=True)
 class Joined:
-    """How many pairs the three tables in PostgreSQL had at once, and how many of them contradicted themselves."""
+    """How many rows a join of three tables had, and how many of them contradicted themselves."""
 
-    pairs: int
+    rows: int
     contradictions: int
 
     @property
     def empty(self) -> bool:
-        return not self.pairs
+        return not self.rows
 
     @property
     def torn(self) -> bool:
         return self.contradictions > 0
 
 
-def join(url: str) -> Joined | None:
-    """Ask the three tables by one query of PostgreSQL's own, which knows nothing of barriers. None: it is away."""
+def join(url: str, question: str = _QUESTION) -> Joined | None:
+    """Ask three tables by one query of PostgreSQL's own, which knows nothing of barriers. None: it is away."""
     try:
         with psycopg.connect(url) as connection:
-            return Joined(*(connection.execute(_QUESTION).fetchone() or (0, 0)))
+            return Joined(*(connection.execute(question).fetchone() or (0, 0)))
     except psycopg.OperationalError:
         return None
 
@@ -183,8 +186,15 @@ def local_reports(places: Places) -> Iterator[Reports]:
     except LocalPostgreSQLError:
         yield InFiles(places.run / "reports")
         return
+    with postgresql_reports(_TARGETS) as reports:
+        yield reports
+
+
+@contextmanager
+def postgresql_reports(targets: Targets) -> Iterator[InPostgreSQL]:
+    """A PostgreSQL of one's own as long as the block lasts."""
     with LocalPostgreSQL(free_port(), secrets.token_urlsafe(12), fsync="off", log_min_messages="fatal") as server:
         server.start()
-        reports = InPostgreSQL(server, secrets.token_urlsafe(12))
+        reports = InPostgreSQL(server, secrets.token_urlsafe(12), targets)
         reports.create()
         yield reports

@@ -16,6 +16,7 @@ from rich.console import Console
 from airflow_barrier.protocol.errors import BarrierError
 from demo.local_airflow import UI_PORT, LocalAirflow, LocalAirflowError
 from demo.local_kafka import LocalKafkaError
+from demo.local_postgresql import LocalPostgreSQLError
 from demo.local_spark import LocalSparkError
 from demo.places import Places
 from demo.screen import lines_of
@@ -48,7 +49,14 @@ def run_demo(run: Callable[[Places, ExitStack, float], int]) -> int:
     except KeyboardInterrupt:
         console.print("Stopped.")
         return 130
-    except (DemoFailedError, LocalAirflowError, LocalSparkError, LocalKafkaError, BarrierError) as error:
+    except (
+        DemoFailedError,
+        LocalAirflowError,
+        LocalSparkError,
+        LocalKafkaError,
+        LocalPostgreSQLError,
+        BarrierError,
+    ) as error:
         console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
         console.print(f"Logs are in {places.run}.", highlight=False)
         return 1

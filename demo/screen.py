@@ -13,10 +13,11 @@ from rich.markup import escape
 from airflow_barrier.protocol.levels import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airflow_barrier.protocol.records import Barrier
     from demo.killing import Aftermath
+    from demo.outages import Outage
     from demo.progress import Reads
     from demo.reports import Delivered
     from demo.seeds import SeedsExample, Seen
@@ -125,6 +126,30 @@ def _delivered(found: Delivered, deliveries: Sequence[int], reads: Reads | None,
         and (reads is None or (reads.torn == 0 and reads.count > 0))
     )
     return Claim(holds, f"Three of the tables delivered to {found.where}", (*lines, *found.differences[:3]))
+
+
+def delivered_claim(found: Delivered, all_in_order: bool) -> Claim:
+    lines = (f"{found.rows:,} rows compared", *found.differences[:3])
+    return Claim(
+        all_in_order and not found.differences, f"Each barrier delivered once, in order, to {found.where}", lines
+    )
+
+
+def unbroken_claim(title: str, reads: Reads) -> Claim:
+    lines = [f"{reads.torn} torn of {reads.count} reads"]
+    if reads.first_torn is not None:
+        lines.append(f"the first torn one: {reads.first_torn}")
+    return Claim(reads.count > 0 and reads.torn == 0, title, tuple(lines))
+
+
+def outages_claim(outages: Sequence[Outage], wanted: Collection[str]) -> Claim:
+    lines = [
+        f"{each.server} got SIGKILL at barrier {each.number}, and was away for {each.seconds:.1f} s" for each in outages
+    ]
+    holds = {each.server for each in outages} == set(wanted)
+    return Claim(
+        holds, "Servers killed and started again with what they had", tuple(lines or ["none was to be killed"])
+    )
 
 
 def _plain(differences: Sequence[str]) -> Claim:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -25,20 +24,20 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.spark.connect import connect_session, stop_session
 from demo import tills, topic
 from demo.cast import DAGS, create_tables, local_airflow, local_spark, pollers
-from demo.killing import Killed, aftermath
+from demo.killing import aftermath
 from demo.landing import land
-from demo.local_airflow import LocalAirflow, free_port
+from demo.local_airflow import free_port
 from demo.local_kafka import LocalKafka
 from demo.local_spark import CATALOG
 from demo.oracle import Rows, recompute_lines
-from demo.outages import Outage, Outages, Planned
-from demo.places import CHECKOUT, Places
-from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, reads_of, torn_so_far
-from demo.reports import SINK, Delivered, InFiles, InPostgreSQL, local_reports
+from demo.outages import Outages, Planned
+from demo.places import Places
+from demo.progress import TOPOLOGY, barriers_of, delivered_barriers, reads_of
+from demo.reports import SINK, InFiles, InPostgreSQL, local_reports
 from demo.running import DemoFailedError, console, keep, run_demo, say_where, show
-from demo.screen import Claim, equality_claim, killed_claim, times_claim
+from demo.screen import Claim, delivered_claim, equality_claim, killed_claim, outages_claim, times_claim, unbroken_claim
 from demo.verify import committed_barriers, verify
-from demo.watch import Step, look_on
+from demo.watch import look_on_deliveries, start_writer
 
 if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
@@ -108,7 +107,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
     airflow.start()
     say_where(airflow)
 
-    sender = _send(places, broker.address, last - _MARGIN)
+    sender = start_writer(places, "demo.tills", (broker.address, (last - _MARGIN).isoformat()), {})
     stack.callback(sender.kill)
     planned = []
     if "broker" in kills:
@@ -119,7 +118,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
     sinks = [topic.TOPIC, "files", *([SINK] if database else [])]
     servers, deadline = Outages(planned), began + _PATIENCE
     with pollers(places, sides, {"TOPIC_BROKER": broker.address, "REPORTS_URL": (database and database.url) or ""}):
-        killed = _look_on(deployment, airflow, places, sender, servers, wanted, sinks, sides, deadline)
+        killed = look_on_deliveries(deployment, airflow, places, sender, servers, wanted, sinks, sides, deadline)
         time.sleep(2)  # of what was delivered last there is a read, too
     if killed is None and "worker" in kills:
         raise DemoFailedError("expected one task to be held and killed, found none that was")
@@ -136,54 +135,16 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
         _sent(sent, _lines_at(deployment, sent, expected)),
         equality_claim(verify(deployment, expected), wanted, "what the tills have committed"),
         _letters(deployment, sent, expected),
-        *(_outside(outside[sink], delivered[sink] == ids) for sink in sinks),
-        *(_unbroken(side, reads_of(places, side)) for side in sides),
+        *(delivered_claim(outside[sink], delivered[sink] == ids) for sink in sinks),
+        *(unbroken_claim(_LOOKERS[side], reads_of(places, side)) for side in sides),
         *([killed_claim(aftermath(deployment, killed))] if killed else []),
-        _outages(servers.over, [each.name for each in planned]),
+        outages_claim(servers.over, [each.name for each in planned]),
         times_claim(barriers_of(deployment.meta), wanted, f"every {_EVERY.total_seconds():.0f} seconds"),
     ]
     show(verdict, began)
     if os.environ.get("KEEP"):
         keep(airflow)
     return 0 if all(claim.holds for claim in verdict) else 1
-
-
-def _send(places: Places, broker: str, until: datetime) -> subprocess.Popen[bytes]:
-    with (places.logs / "tills.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "demo.tills", broker, until.isoformat()],
-            cwd=CHECKOUT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-
-
-def _look_on(
-    deployment: Deployment,
-    airflow: LocalAirflow,
-    places: Places,
-    sender: subprocess.Popen[bytes],
-    outages: Outages,
-    wanted: int,
-    sinks: Sequence[str],
-    sides: Sequence[str],
-    deadline: float,
-) -> Killed | None:
-    """Until ``wanted`` barriers are COMMIT and in every sink, and servers were killed; says which task was, too."""
-
-    def step(barriers: Sequence[Barrier], done: int) -> Step:
-        if sender.poll():
-            raise DemoFailedError(f"the tills have failed: see {places.logs / 'tills.log'}")
-        for server in outages.look(deployment.meta, barriers):
-            console.print(f"Sent SIGKILL to {server}, which is started again.")
-        delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
-        where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
-        return Step(
-            done == wanted and set(delivered.values()) == {wanted} and not outages.away,
-            f"{done} of {wanted} barriers COMMIT, delivered: {where}; {torn_so_far(places, sides)}",
-        )
-
-    return look_on(deployment, airflow, places, step, deadline, "%H:%M:%S")
 
 
 def _expectations(
@@ -239,36 +200,11 @@ def _letters(deployment: Deployment, sent: Sequence[tills.Sent], expected: Expec
     )
 
 
-def _outside(found: Delivered, all_in_order: bool) -> Claim:
-    lines = (f"{found.rows:,} rows compared", *found.differences[:3])
-    return Claim(
-        all_in_order and not found.differences, f"Each barrier delivered once, in order, to {found.where}", lines
-    )
-
-
 _LOOKERS = {
     "barrier": "A reader at repeatable read never saw two barriers in five tables",
     "topic": "A consumer of the topic never saw half a barrier",
     "reports": "A plain client of PostgreSQL that joins three tables never saw two barriers",
 }
-
-
-def _unbroken(side: str, reads: Reads) -> Claim:
-    lines = [f"{reads.torn} torn of {reads.count} reads"]
-    if reads.first_torn is not None:
-        lines.append(f"the first torn one: {reads.first_torn}")
-    return Claim(reads.count > 0 and reads.torn == 0, _LOOKERS[side], tuple(lines))
-
-
-def _outages(outages: Sequence[Outage], wanted: Collection[str]) -> Claim:
-    lines = [
-        f"{each.server} got SIGKILL while barrier {each.number} was delivered, and was away for {each.seconds:.1f} s"
-        for each in outages
-    ]
-    holds = {each.server for each in outages} == set(wanted)
-    return Claim(
-        holds, "Servers killed and started again with what they had", tuple(lines or ["none was to be killed"])
-    )
 
 
 if __name__ == "__main__":

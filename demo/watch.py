@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ from rich.live import Live
 
 from airflow_barrier.protocol.states import BarrierState
 from demo.killing import Killed, kill_held
+from demo.places import CHECKOUT
 from demo.progress import barriers_of, delivered_barriers, picture, plain_days, torn_so_far
 from demo.running import DemoFailedError, console
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.protocol.records import Barrier
     from demo.local_airflow import LocalAirflow
+    from demo.outages import Outages
     from demo.places import Places
 
 
@@ -66,6 +71,51 @@ def look_on(
                 )
             live.update(picture(deployment.meta, barriers, now.summary, times))
             time.sleep(0.5)
+
+
+def look_on_deliveries(
+    deployment: Deployment,
+    airflow: LocalAirflow,
+    places: Places,
+    writer: subprocess.Popen[bytes],
+    outages: Outages,
+    wanted: int,
+    sinks: Sequence[str],
+    sides: Sequence[str],
+    deadline: float,
+) -> Killed | None:
+    """Until ``wanted`` barriers are COMMIT and in every sink, and servers were killed; says which task was, too.
+
+    Raises :class:`DemoFailedError` when the deadline has passed, or ``writer`` has failed.
+    """
+
+    def step(barriers: Sequence[Barrier], done: int) -> Step:
+        if writer.poll():
+            raise DemoFailedError(f"what writes to the source has failed: see {places.logs / 'writer.log'}")
+        for server in outages.look(deployment.meta, barriers):
+            console.print(f"Sent SIGKILL to {server}, which is started again.")
+        delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
+        where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
+        return Step(
+            done == wanted and set(delivered.values()) == {wanted} and not outages.away,
+            f"{done} of {wanted} barriers COMMIT, delivered: {where}; {torn_so_far(places, sides)}",
+        )
+
+    return look_on(deployment, airflow, places, step, deadline, "%H:%M:%S")
+
+
+def start_writer(
+    places: Places, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """What writes to the source, in a process of its own."""
+    with (places.logs / "writer.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, **environment},
+            cwd=CHECKOUT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def watch(deployment: Deployment, airflow: LocalAirflow, places: Places, days: int, deadline: float) -> Killed:

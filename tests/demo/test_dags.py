@@ -48,6 +48,7 @@ def _parse(file: Path) -> dict[str, list[Any]]:
         "shopping_reporting",
         "shopping_watch",
         "shopping_streams/shopping_streams",
+        "shopping_database/shopping_database",
         "sales_existing",
         "sales_adopted",
     ],

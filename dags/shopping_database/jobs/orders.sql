@@ -1,0 +1,1 @@
+APPLY CHANGES INTO {target:shop.orders} FROM {source:shop.public.orders} KEYS (id)
