@@ -169,9 +169,7 @@ def _written(written: Sequence[clerks.Written], commits: Iterable[tuple[int, int
     read = sum(lsn <= positions[-1] for lsn in done)
     refused = sum(change.rolled_back for change in written)
     told = (
-        f"{len(done):,} transactions were committed, all of them before the newest barrier's cut"
-        if read == len(done)
-        else f"{len(done):,} transactions were committed, {read:,} of them before the newest barrier's cut",
+        f"{len(done):,} transactions were committed, {read:,} of them before the newest barrier's position",
         f"{refused:,} were rolled back, with totals that nobody may see",
     )
     return Claim(read > 0 and refused > 0, "Orders written to a database, in transactions with their items", told)
