@@ -138,5 +138,5 @@ def _attempt(sight: Sight, attempt: AttemptProgress, job: Job, tables: Collectio
 
 def _cut(cut: Cut) -> models.Cut:
     put_off = cut.put_off
-    said = "" if put_off is not None else one_line(json.dumps(cut.end, ensure_ascii=False, default=str))
-    return models.Cut(source=cut.source, summary=said[:_LONGEST_POSITION], put_off=put_off)
+    said = "" if put_off is not None else cut.words or json.dumps(cut.end, ensure_ascii=False, default=str)
+    return models.Cut(source=cut.source, summary=one_line(said)[:_LONGEST_POSITION], put_off=put_off)

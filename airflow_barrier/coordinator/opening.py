@@ -171,7 +171,7 @@ def _open_once(
             starts=starts,
         ),
     )
-    log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {brief(cut)}" for cut in cuts) or "no sources")
+    log.info("opened %s: %s", barrier, "; ".join(map(_told, cuts)) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
 
 
@@ -184,8 +184,14 @@ def _led_look(deployment: Deployment, topology: str) -> Iterator[None]:
         raise with_declaration(error) from error
 
 
+def _told(cut: Cut) -> str:
+    return f"{cut.source} {'is put off' if cut.put_off is not None else f'up to {brief(cut)}'}"
+
+
 def brief(cut: Cut) -> str:
-    """Tell the cut in a log line: short values as they are, lists by their length."""
+    """Tell the cut in a log line: in its adapter's words, else short values as they are, lists by their length."""
+    if cut.words is not None:
+        return cut.words
     parts = (
         f"{name}={len(value)}" if isinstance(value, (list, dict)) else f"{name}={value}"
         for name, value in cut.end.items()

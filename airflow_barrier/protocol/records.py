@@ -132,8 +132,9 @@ _ANEW = "anew"
 class Cut:
     """The positions of one external source for one barrier: from ``start`` (None: the beginning) to ``end``.
 
-    Both are JSON values that only the source's adapter understands. ``items`` are names (files) that this
-    cut uses up: an item is in the cut of one barrier only.
+    Both are JSON values that only the source's adapter understands, but for the end's ``words``, if it has any: they
+    tell people where that is. ``items`` are names (files) that this cut uses up: an item is in the cut of one barrier
+    only.
 
     A cut that is *put off* says so instead of where it ends: its source could not be looked into when the barrier
     opened. It is made when the first job that reads it begins. After a cut that says ``anew`` the source begins anew:
@@ -154,6 +155,11 @@ class Cut:
     def put_off(self) -> str | None:
         """The reason why it is not made yet; None: it is."""
         return self.end.get(_PUT_OFF)
+
+    @property
+    def words(self) -> str | None:
+        """Where it ends, as its adapter tells people; None: by the values alone."""
+        return self.end.get("words")
 
     def then_anew(self, reason: str) -> Cut:
         """The same cut, after which its source begins anew."""

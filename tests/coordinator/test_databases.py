@@ -58,7 +58,8 @@ def rows(shop: Shop, *barriers: int) -> list[tuple[Any, ...]]:
     return image.rows("public.t")
 
 
-def test_what_an_aborted_barrier_had_is_in_the_next_one(shop: Shop, database: Database) -> None:
+def test_what_an_aborted_barrier_had_is_in_the_next_one(shop: Shop, database: Database, caplog: Any) -> None:
+    caplog.set_level("INFO")
     for day in (1, 2):
         database.run(f"INSERT INTO t VALUES ({day}, 0)")
         shop.open(day, FRAGMENT)
@@ -66,6 +67,7 @@ def test_what_an_aborted_barrier_had_is_in_the_next_one(shop: Shop, database: Da
     database.run("INSERT INTO t VALUES (3, 0)")
     shop.open(3, FRAGMENT)
     assert rows(shop, 1, 3) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert f"shop_db up to position {cut_of(shop, 3).end['lsn']}, with 2 changes" in caplog.text
 
 
 def test_while_no_barrier_may_open_the_slot_goes_on(shop: Shop, database: Database, caplog: Any) -> None:

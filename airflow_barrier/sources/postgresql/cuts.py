@@ -66,6 +66,7 @@ def cut(reading: Reading, request: CutRequest) -> Cut:
         reading.what.removeprefix("source "),
         None if start is None else {name: start[name] for name in _OF_THE_START},
         {
+            "words": f"position {lsn(end.end)}, with {end.last - before.last:,} changes",
             "lsn": lsn(end.end),
             "last": end.last,
             "commit": end.commit,
