@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -218,9 +218,17 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     return checked
 
 
-def cut_put_off(deployment: Deployment, attempt: Attempt, actor: str) -> str | None:
-    """Make the cuts of the attempt's job that were put off. Returns which source cannot be cut yet, and why; None: all
-    are made, or the attempt lacks tables and it is not its turn yet.
+@dataclass(frozen=True)
+class Away:
+    """A source that cannot be cut yet, and why."""
+
+    source: str
+    why: str
+
+
+def cut_put_off(deployment: Deployment, attempt: Attempt, actor: str) -> Away | None:
+    """Make the cuts of the attempt's job that were put off. Returns the source that cannot be cut yet; None: all are
+    made, or the attempt lacks tables and it is not its turn yet.
 
     Before the attempt starts, since one that has started cannot wait. Raises the error of a source that no trying again
     mends.
@@ -242,7 +250,7 @@ def cut_put_off(deployment: Deployment, attempt: Attempt, actor: str) -> str | N
         except _OURS:
             raise
         except Retryable as error:
-            return f"{error}. It was put off at {barrier.opened_at} already, since {why}"
+            return Away(declared.name, f"{error}. It was put off at {barrier.opened_at} already, since {why}")
     return None
 
 

@@ -51,6 +51,7 @@ from airflow_barrier.coordinator.staging import (
 from airflow_barrier.coordinator.waiting import (
     AttemptEnd,
     Condition,
+    CutMade,
     Delivered,
     DelivererEnd,
     RevisionEnd,
@@ -420,9 +421,10 @@ def _answer(
         return step
     waiting = (step.attempt.attempt_id,)
     if step.away is not None:
-        # nobody is told when a source can be cut, and the triggerer may not open it
-        ended = AttemptEnd(step.attempt.attempt_id, f"a source ({step.away})")
-        return Wait((ended,), step.away, attempt_ids=waiting, look_again=_LOOK_AGAIN)
+        # nobody is told when a source can be cut, unless another job has done it; the triggerer may not open it
+        ended = AttemptEnd(step.attempt.attempt_id, f"a source ({step.away.why})")
+        made = CutMade(step.away.source, barrier.barrier_id)
+        return Wait((ended, made), step.away.why, any_of=True, attempt_ids=waiting, look_again=_LOOK_AGAIN)
     topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     dead = [
         need

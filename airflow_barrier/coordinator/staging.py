@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
+from airflow_barrier.coordinator.cuts import Away, begins_anew, checked_cuts, cut_put_off
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
 from airflow_barrier.coordinator.revisions.replay import corrections_of
@@ -108,16 +108,16 @@ class Adopted:
 class Waiting:
     """Inputs are missing; ``needs`` names tables and the jobs that have to deliver them. Ask again later.
 
-    ``away``: which external source cannot be cut yet, and why. Nobody is told when it can: it has to be tried.
+    ``away``: an external source that cannot be cut yet. Nobody is told when it can: it has to be tried.
     """
 
     attempt: Attempt
     needs: tuple[Need, ...]
-    away: str | None = None
+    away: Away | None = None
 
     @property
     def reason(self) -> str:
-        return self.away or ", ".join(map(str, self.needs))
+        return self.away.why if self.away is not None else ", ".join(map(str, self.needs))
 
 
 def find_barrier(
@@ -272,7 +272,7 @@ def _proceed(deployment: Deployment, attempt: Attempt, asking: Asking) -> Ready 
         with _ending(deployment, attempt, actor):
             away = cut_put_off(deployment, attempt, actor)
         if away is not None:
-            log.warning("%s waits: %s", attempt, away)
+            log.warning("%s waits: %s", attempt, away.why)
             return Waiting(attempt, (), away)
     started = meta.attempts.start(attempt.attempt_id)
     if isinstance(started, tuple):

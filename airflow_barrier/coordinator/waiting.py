@@ -17,7 +17,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.reaching import Standing
-from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, UNDER_WAY_ATTEMPTS, BarrierState, TableState
 
@@ -123,6 +123,15 @@ class AttemptEnd:
 
 
 @dataclass(frozen=True)
+class CutMade:
+    """The cut of a source at a barrier, which was put off when it opened, is made."""
+
+    kind: ClassVar[str] = "CutMade"
+    source: str
+    barrier_id: int
+
+
+@dataclass(frozen=True)
 class RevisionEnd:
     """A revision is COMMIT or CANCELLED."""
 
@@ -147,7 +156,7 @@ class Unseen:
     words: str
 
 
-AnyCondition = Condition | Delivered | Room | AttemptEnd | RevisionEnd | DelivererEnd | Unseen
+AnyCondition = Condition | Delivered | Room | AttemptEnd | CutMade | RevisionEnd | DelivererEnd | Unseen
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,11 @@ class TopologyView:
     def attempt(self, attempt_id: int) -> Attempt:
         return self._once(("attempt", attempt_id), lambda: self.meta.attempts.get(attempt_id))
 
+    def cut(self, source: str, barrier_id: int) -> Cut:
+        return self._once(("cut", barrier_id), lambda: self.meta.cuts.of(self.topology, barrier_id, items_of=()))[
+            source
+        ]
+
     def sink(self, name: str) -> SinkRecord:
         return self._once(("sink", name), lambda: self.meta.deliveries.get(self.topology, name))
 
@@ -277,6 +291,9 @@ def look(view: TopologyView, condition: AnyCondition) -> Found:
     if isinstance(condition, AttemptEnd):
         attempt = view.attempt(condition.attempt_id)
         return Found(None, condition.because if attempt.state in UNDER_WAY_ATTEMPTS else None)
+    if isinstance(condition, CutMade):
+        away = view.cut(condition.source, condition.barrier_id).put_off is not None
+        return Found(None, f"the cut of source {condition.source} at barrier {condition.barrier_id}" if away else None)
     if isinstance(condition, RevisionEnd):
         return _look_for_end(view, condition)
     if isinstance(condition, DelivererEnd):

@@ -21,6 +21,7 @@ from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from fsspec.implementations.local import LocalFileSystem
 
+from airflow_barrier.coordinator.cuts import cut_put_off
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
@@ -258,7 +259,9 @@ def test_a_task_whose_source_is_away_waits_until_it_answers(
 def test_what_a_task_waits_for_its_source_with(
     shop: Shop, folder: Path, storage: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fires so that the task tries again, at once if the attempt has ended, and at the end of `wait_timeout`."""
+    """It fires so that the task tries again, at the end of `wait_timeout`, and at once if the attempt has ended or
+    another job has cut the source.
+    """
     monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
     monkeypatch.setenv("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0")
     put_off(shop, folder, storage)
@@ -277,6 +280,11 @@ def test_what_a_task_waits_for_its_source_with(
     assert late["status"] == "late"
     assert "expected a source (" in late["message"]
     assert "no route to host" in late["message"]
+    with monkeypatch.context() as another_catalog:
+        another_catalog.setattr(storage, "down", False)
+        (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
+        assert cut_put_off(shop.deployment, attempt, "another job") is None
+    assert fired() == {"status": "reached", "done": []}, "another job has cut it"
     asyncio.run(resolve_name(path)(**arguments).on_kill())
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED, "a person has cleared the task"

@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.waiting import (
     AnyCondition,
     AttemptEnd,
     Condition,
+    CutMade,
     Delivered,
     DelivererEnd,
     RevisionEnd,
@@ -167,6 +168,7 @@ CONDITIONS = (
     RevisionEnd(2),
     DelivererEnd("prices", "shopping/manual__1/deliver"),
     Unseen("a file to land"),
+    CutMade("prices", 7),
 )
 
 
