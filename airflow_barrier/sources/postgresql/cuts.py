@@ -132,11 +132,13 @@ def lag(what: str, credentials: Credentials, cut: Cut) -> Lag:
     if slot is None:
         note = f"slot {cut.end['slot']} is gone, and with it what was committed since"
     else:
-        most = "any number of bytes" if slot.left is None else f"{slot.left:,} more until it is lost"
+        most = "any number of bytes" if slot.left is None else f"{max(0, slot.left):,} more until it is lost"
         note = f"slot {slot.name} ({slot.status}) holds {slot.held:,} bytes of the log, and may hold {most}"
     gone = behind if slot is None or slot.status == "lost" else 0
     part = PartLag(cut.end["slot"], position(cut.end["lsn"]), server.written, behind, gone, None, None)
-    return Lag("bytes", "slot", behind, None, (part,), note)
+    # who lets half of the limit fill between two barriers has no room for one that is late
+    fills = slot is not None and (slot.status == "unreserved" or (slot.left is not None and slot.left < slot.held))
+    return Lag("bytes", "slot", behind, None, (part,), note, fills)
 
 
 # --- the first epoch, also of a source that begins anew -------------------------------------------
