@@ -45,7 +45,7 @@ class Server:
 
     @property
     def history(self) -> str:
-        """What tells its log from all others."""
+        """The name of its log, which tells it from all others."""
         return f"{self.system}.{self.timeline}"
 
 
