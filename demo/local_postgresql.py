@@ -66,7 +66,7 @@ class LocalPostgreSQL:
         while True:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [*_not_root(), "--pdeathsig", "INT", binary("postgres"), "-D", str(self._data), *options],
+                    [*as_server(), "--pdeathsig", "INT", binary("postgres"), "-D", str(self._data), *options],
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl+C is for us, who stop it
@@ -131,7 +131,7 @@ class LocalPostgreSQL:
         secret.write_text(self._password)
         self._own(self._folder, secret)
         command = [
-            *_not_root(),
+            *as_server(),
             binary("initdb"),
             *("--pgdata", self._data, "--username", ADMIN, "--pwfile", secret, "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions"),
@@ -159,8 +159,8 @@ def binary(name: str) -> str:
     return found
 
 
-def _not_root() -> list[str]:
-    """What ties the server to this process."""
+def as_server() -> list[str]:
+    """What runs a program of the server's as a user that is not root, whom PostgreSQL refuses."""
     if not shutil.which("setpriv"):
         raise LocalPostgreSQLError("expected util-linux's setpriv on the PATH, found none; install util-linux")
     if os.getuid() != 0:

@@ -80,7 +80,8 @@ class Lag:
     each ``called`` so, such as `partition`.
 
     ``retention``: how long the source keeps a record, None: for ever, or it is not known. ``note``: what could not be
-    found out, and why, or what of it nobody reads.
+    found out, and why, or what of it nobody reads. ``fills``: the source keeps records up to a size, of which less than
+    half is left.
     """
 
     unit: str
@@ -89,6 +90,7 @@ class Lag:
     retention: timedelta | None
     parts: tuple[PartLag, ...]
     note: str | None = None
+    fills: bool = False
 
     @property
     def worst(self) -> PartLag | None:
@@ -102,10 +104,12 @@ class Lag:
 
     @property
     def is_urgent(self) -> bool:
-        """Return whether something is gone, or will be within a day and less than half of the retention."""
+        """Return whether something is gone, or will be: within a day and less than half of the retention, or with as
+        much again as the source keeps now.
+        """
         left, kept = self.retention_left, self.retention
         soon = left is not None and kept is not None and left < min(timedelta(days=1), kept / 2)
-        return soon or any(part.gone for part in self.parts)
+        return soon or self.fills or any(part.gone for part in self.parts)
 
 
 def text_of(moment: datetime) -> str:

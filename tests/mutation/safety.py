@@ -68,7 +68,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "Each input record is in exactly one epoch.": {
         "no-changes-are-skipped": "Where somebody else moved a database's slot, what was in between is not skipped.",
         "slot-is-there": "Nor is what was committed while there was no slot, or a lost one.",
-        "same-history": "A source goes on in the database that it began in, and in none that was restored since.",
+        "same-history": "A source goes on in a log that has all that it took, and in none that was restored since.",
+        "copied-slot-has-all": "A slot that was copied to another server is read if it leaves out no transaction.",
         "tables-that-were-copied": "A table whose rows were not copied is not read from its changes alone.",
         "copied-or-after-the-slot": "What is not in the copy of a database's tables comes from the slot.",
         "begins-where-the-slot-can": "A source that begins at a position has all that was committed since.",

@@ -71,12 +71,21 @@ class Database:
 @contextmanager
 def database_of(server: Server) -> Iterator[Database]:
     with server.database(migrated=False) as url:
-        name = make_url(url).database or ""
-        if not server.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"):
-            role = sql.SQL("CREATE ROLE {} LOGIN REPLICATION PASSWORD {}")
-            server.run(role.format(sql.Identifier(ROLE), sql.Literal(PASSWORD)))
-        server.run(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(name), sql.Identifier(ROLE)))
-        yield Database(server, name)
+        yield _owned(server, make_url(url).database or "")
+
+
+def lasting_database_of(server: Server) -> Database:
+    """One that goes with its server, which a test may kill for good."""
+    server.create("shop", migrated=False)
+    return _owned(server, "shop")
+
+
+def _owned(server: Server, name: str) -> Database:
+    if not server.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"):
+        role = sql.SQL("CREATE ROLE {} LOGIN REPLICATION PASSWORD {}")
+        server.run(role.format(sql.Identifier(ROLE), sql.Literal(PASSWORD)))
+    server.run(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(name), sql.Identifier(ROLE)))
+    return Database(server, name)
 
 
 class Image:

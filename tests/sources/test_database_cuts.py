@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -293,6 +294,39 @@ def test_a_slot_that_was_lost(beside: Beside) -> None:
         source.let_go(last, beside)
         with pytest.raises(SourceDataError, match="files are gone"):
             source.check_held(cut, beside)
+
+
+def test_a_slot_that_fills_is_urgent_before_it_is_lost(beside: Beside, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(max_slot_wal_keep_size="96MB", wal_keep_size="0", max_wal_size="1GB")
+    with server, database_of(server) as database:
+        database.run(TABLE)
+        source, image = database.source("public.t"), Image()
+        with caplog.at_level(logging.WARNING, "airflow_barrier"):
+            source.look(beside)
+        assert "max_slot_wal_keep_size = 96MB: a slot that holds more of the log is lost" in caplog.text
+        barriers = Cutter(source, beside)
+        cut = barriers.cut(day(1))
+        image.take(cut)
+
+        def urgent() -> bool:
+            lag = source.lag(cut, day(1))
+            assert lag is not None
+            return lag.is_urgent
+
+        status = "SELECT wal_status FROM pg_replication_slots"
+        told = [(server.run(status)[0][0], urgent())]
+        for number in range(12):  # a file of 16 MB each
+            database.run(f"INSERT INTO t VALUES ({number}, 0)")
+            server.run("SELECT pg_switch_wal()")
+            told.append((server.run(status)[0][0], urgent()))
+        assert [*dict.fromkeys(told)] == [("reserved", False), ("reserved", True), ("unreserved", True)]
+        for number in range(2, 5):
+            # so that a list of open transactions is in the log, as it is every 15 seconds: the slot moves to such a one
+            server.run("SELECT pg_create_logical_replication_slot('other', 'pgoutput', true)")
+            cut = barriers.cut(day(number))
+            image.take(cut)
+        assert image.rows("public.t") == sorted(database.rows("SELECT * FROM t"))
+        assert not urgent()
 
 
 @pytest.mark.kills("same-history")

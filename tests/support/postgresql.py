@@ -5,7 +5,9 @@ Each test gets databases of its own on the shared server. Passwords are asked fo
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +16,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, make_url
 
-from demo.local_postgresql import LocalPostgreSQL
+from demo.local_postgresql import ADMIN, LocalPostgreSQL, as_server, binary
 from tests.support.ports import free_port
 from tests.support.waiting import patience
 
@@ -123,6 +126,42 @@ class PostgreSQL(LocalPostgreSQL):
             self.start()
 
         yield put_back
+
+    # --- standbys ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def standby(self) -> Iterator[PostgreSQL]:
+        """Another server, which follows this one. The options of this one let it: see `max_wal_senders`."""
+        with PostgreSQL(**self._options) as other:
+            self._own(other._folder)
+            subprocess.run(
+                [
+                    *as_server(),
+                    binary("pg_basebackup"),
+                    *("--pgdata", other._data, "--host", "127.0.0.1", "--port", str(self.port), "--username", ADMIN),
+                    *("--write-recovery-conf", "--checkpoint", "fast", "--wal-method", "fetch", "--no-sync"),
+                ],
+                check=True,
+                capture_output=True,
+                timeout=self.patience,
+                env={**os.environ, "PGPASSWORD": _ADMIN_PASSWORD},
+            )
+            other.start()
+            yield other
+
+    def follow(self, primary: PostgreSQL) -> None:
+        """Follow another server from now on, which has taken over."""
+        self.stop()
+        self._options["primary_conninfo"] = make_conninfo(
+            host="127.0.0.1", port=primary.port, user=ADMIN, password=_ADMIN_PASSWORD
+        )
+        self.start()
+
+    def copy_slot(self, name: str, standby: PostgreSQL) -> None:
+        """Put a slot into a standby that is stopped, as Patroni does: by its file."""
+        where = standby._data / "pg_replslot" / name
+        shutil.copytree(self._data / "pg_replslot" / name, where)
+        self._own(where, *where.rglob("*"))
 
     def demote(self) -> None:
         """From now on it only reads, as a server does that another one has taken over from."""

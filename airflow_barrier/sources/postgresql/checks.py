@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from psycopg import sql
@@ -10,6 +11,13 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.postgresql.database import Database, create_publication, identifier
 from airflow_barrier.sources.postgresql.segments import METADATA
 
+log = logging.getLogger(__name__)
+
+#: Settings by which a server lets go of a slot, and of which one. Unless somebody sets them it does not.
+_LIMITS = {
+    "max_slot_wal_keep_size": "that holds more of the log",
+    "idle_replication_slot_timeout": "that nobody has read for longer",
+}
 #: Role that managed services grant in place of the attribute REPLICATION.
 _RDS = "rds_replication"
 _PLUGIN = "pgoutput"
@@ -17,7 +25,7 @@ _PLUGIN = "pgoutput"
 
 def check(database: Database, tables: Sequence[str], slot: str | None, publication: str | None) -> None:
     """Raise SourceDataError naming all that keeps changes of ``tables`` from being had. ``slot`` and ``publication``:
-    None, they are made by the source. Raises SourceUnavailableError, too.
+    None, they are made by the source. Raises SourceUnavailableError, too. Limits of slots are told in the log.
     """
     found = [
         *_of_server(database),
@@ -27,6 +35,23 @@ def check(database: Database, tables: Sequence[str], slot: str | None, publicati
     ]
     if found:
         raise SourceDataError(f"{database}: {'; '.join(found)}")  # safety: changes-can-be-had
+    _warn_of_limits(database)
+
+
+def _warn_of_limits(database: Database) -> None:
+    set_ones = database.rows(
+        "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY (%(names)s) AND setting <> boot_val",
+        {"names": list(_LIMITS)},
+    )
+    for name, value in set_ones:
+        log.warning(
+            "%s: %s = %s: a slot %s is lost, and its source has to begin anew (source resnapshot). Let it be well "
+            "beyond what comes while barriers are late",
+            database,
+            name,
+            value,
+            _LIMITS[name],
+        )
 
 
 def _of_server(database: Database) -> Iterator[str]:

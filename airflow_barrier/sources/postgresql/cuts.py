@@ -94,7 +94,8 @@ def keep_up(reading: Reading, newest: Cut) -> None:
     at = newest.end
     with Database(reading.what, reading.credentials) as database:
         database.lock(at["slot"])
-        ahead = Segments(reading.catalog, at["folder"]).chain(position(at["lsn"]), at["history"])
+        server = database.server()
+        ahead = _chain(database, server, Segments(reading.catalog, at["folder"]), position(at["lsn"]))
         size = sum(file.bytes for segment in ahead for file in segment.files)
         if size > reading.max_ahead_bytes:
             raise SourceDataError(  # safety: ahead-up-to-a-limit
@@ -103,7 +104,7 @@ def keep_up(reading: Reading, newest: Cut) -> None:
                 f"log for slot {at['slot']} until its disk is full or the slot is lost. Have the oldest barrier "
                 "committed, or abort it"
             )
-        _, taken = _following(reading, database, database.server(), at)
+        _, taken = _following(reading, database, server, at)
     log.info(
         "%s: taken out up to %s, while no barrier may open", reading.what, lsn(taken[-1].end) if taken else at["lsn"]
     )
@@ -132,11 +133,13 @@ def lag(what: str, credentials: Credentials, cut: Cut) -> Lag:
     if slot is None:
         note = f"slot {cut.end['slot']} is gone, and with it what was committed since"
     else:
-        most = "any number of bytes" if slot.left is None else f"{slot.left:,} more until it is lost"
+        most = "any number of bytes" if slot.left is None else f"{max(0, slot.left):,} more until it is lost"
         note = f"slot {slot.name} ({slot.status}) holds {slot.held:,} bytes of the log, and may hold {most}"
     gone = behind if slot is None or slot.status == "lost" else 0
     part = PartLag(cut.end["slot"], position(cut.end["lsn"]), server.written, behind, gone, None, None)
-    return Lag("bytes", "slot", behind, None, (part,), note)
+    # who lets half of the limit fill between two barriers has no room for one that is late
+    fills = slot is not None and (slot.status == "unreserved" or (slot.left is not None and slot.left < slot.held))
+    return Lag("bytes", "slot", behind, None, (part,), note, fills)
 
 
 # --- the first epoch, also of a source that begins anew -------------------------------------------
@@ -150,11 +153,11 @@ def _first(reading: Reading, database: Database, server: Server, request: CutReq
         if request.already is None:
             return before, [extraction.first(before, with_changes=False)]
         return _position_of(reading, database, extraction, replace(before, end=server.written), request), []
-    slot = _made(reading, database)
+    slot = _made(reading, database, is_copied=request.already is None)
     if request.already is not None:
         before = _position_of(reading, database, extraction, replace(before, end=slot.confirmed), request)
         return before, list(extraction.following(before, server.written, advance=True))
-    taken = list(extraction.segments.chain(NOTHING, server.history))
+    taken = _chain(database, server, extraction.segments, NOTHING)
     if taken and taken[-1].end >= slot.confirmed and set(taken[-1].columns) >= set(reading.tables):
         log.info("%s: its tables were copied before, up to %s", reading.what, lsn(taken[-1].end))
     else:
@@ -163,15 +166,17 @@ def _first(reading: Reading, database: Database, server: Server, request: CutReq
     return before, [*taken, *extraction.following(taken[-1], database.server().written, advance=True)]
 
 
-def _made(reading: Reading, database: Database) -> Slot:
+def _made(reading: Reading, database: Database, *, is_copied: bool) -> Slot:
     """The slot, which is made if it is not there, after the publication: it waits for the transactions that began
-    before it, so that none of its own began without.
+    before it, so that none of its own began without. Where the tables are copied, one that is not whole is made anew.
     """
     names = {"name": reading.publication}
     if not database.rows("SELECT 1 FROM pg_publication WHERE pubname = %(name)s", names):
         database.make_publication(reading.publication, reading.tables)
     slot = database.slot(reading.slot)
-    if slot is not None and slot.status == "lost":
+    if slot is not None and (
+        slot.status == "lost" or (is_copied and not _is_whole(database, slot, reading.publication, slot.confirmed))
+    ):
         database.drop_slot(reading.slot)
         slot = None
     if slot is None:
@@ -220,7 +225,7 @@ def _following(
     before = Segment(NOTHING, at, 0, start["last"], server.history, start["commit"], start["columns"], ())
     taken: list[Segment] = []
     if slot.confirmed > at:
-        taken = list(Segments(reading.catalog, start["folder"]).chain(at, server.history))
+        taken = _chain(database, server, Segments(reading.catalog, start["folder"]), at)
         if (taken or [before])[-1].end < slot.confirmed:
             raise _lost(  # safety: no-changes-are-skipped
                 reading,
@@ -244,17 +249,66 @@ def _checked(reading: Reading, database: Database, server: Server, start: Mappin
             "rows from before were not copied; declare them as a source of another name, or have this one begin anew: "
             f"airflow-barrier source resnapshot TOPOLOGY {reading.what.removeprefix('source ')} --reason '...'"
         )
-    if server.history != start["history"] or server.written < position(start["lsn"]):
-        raise _lost(  # safety: same-history
-            reading,
-            "another database system, or one that was restored, or that another server has taken over: its log is at "
-            f"{lsn(server.written)} of history {server.history} (system and timeline), and the newest barrier was cut "
-            f"at {start['lsn']} of {start['history']}",
-        )
+    at = position(start["lsn"])
+    shared = database.shared(server, start["history"])
+    if shared is None or shared < at:
+        raise _lost(reading, _of_another_log(server, start, shared))  # safety: same-history
     slot = database.slot(start["slot"])
     if slot is None or slot.status == "lost":
         raise _lost(reading, f"slot {start['slot']} is {'lost' if slot else 'gone'}")  # safety: slot-is-there
+    if server.history != start["history"]:
+        since = max(at, slot.confirmed)
+        if not _is_whole(database, slot, start["publication"], since):
+            raise _lost(  # safety: copied-slot-has-all
+                reading,
+                f"that another server has taken over, and that its slot {slot.name} may leave out transactions that "
+                f"were open when it was copied: it is not known to have all from {lsn(since)} on (the server says so, "
+                "in English only, see lc_messages, where it has)",
+            )
+        log.warning(
+            "%s: another server has taken over. Its timeline %d left timeline %s at %s, after %s, where the newest "
+            "barrier was cut, and its slot has all that came since: nothing is lost",
+            reading.what,
+            server.timeline,
+            _timeline(start),
+            lsn(shared),
+            start["lsn"],
+        )
     return slot
+
+
+def _of_another_log(server: Server, start: Mapping[str, Any], shared: int | None) -> str:
+    if shared is None or server.history == start["history"]:
+        return (
+            f"another database system, or one that was restored: its log is at {lsn(server.written)} of history "
+            f"{server.history} (system and timeline), and the newest barrier was cut at {start['lsn']} of "
+            f"{start['history']}"
+        )
+    return (
+        "that another server has taken over which never had some of what was taken out, or that the database was "
+        f"restored to before it: its timeline {server.timeline} left timeline {_timeline(start)} at {lsn(shared)}, and "
+        f"the newest barrier was cut at {start['lsn']}"
+    )
+
+
+def _is_whole(database: Database, slot: Slot, publication: str, since: int) -> bool:
+    """Return whether the slot is known to have all that was committed since a position, also if it is a copy."""
+    consistent = database.consistent_from(slot.name, publication, since)
+    return consistent is not None and consistent <= since
+
+
+def _timeline(start: Mapping[str, Any]) -> str:
+    return str(start["history"]).rpartition(".")[2]
+
+
+def _chain(database: Database, server: Server, segments: Segments, start: int) -> list[Segment]:
+    """The segments from ``start`` on that are of the server's own log, or of one that it comes from."""
+
+    def is_of(segment: Segment) -> bool:
+        shared = database.shared(server, segment.history)
+        return shared is not None and segment.end <= shared
+
+    return list(segments.chain(start, is_of))
 
 
 def _lost(reading: Reading, found: str) -> SourceDataError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,16 +29,24 @@ _OPEN = 120
 _FETCHED = 5_000
 #: Numbers of types from here on are of those that somebody made.
 _FIRST_OF_USERS = 16_384
+#: How the server says that decoding has all transactions from there on.
+_CONSISTENT = re.compile(r"logical decoding found consistent point at ([0-9A-F]+/[0-9A-F]+)")
 
 
 @dataclass(frozen=True)
 class Server:
-    """``history``: the identifier that a database system and its standbys share, and the timeline, which is another one
-    after a failover or a restore. ``written``: up to where the log is on disk.
+    """``system``: the identifier that a database system and its standbys share. ``timeline``: a failover and a restore
+    begin another one. ``written``: up to where the log is on disk.
     """
 
-    history: str
+    system: str
+    timeline: int
     written: int
+
+    @property
+    def history(self) -> str:
+        """The name of its log, which tells it from all others."""
+        return f"{self.system}.{self.timeline}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class Database:
         self._what = what
         self._at = credentials
         self._connection: psycopg.Connection[Any] | None = None
+        self._ancestors: dict[int, Mapping[int, int]] = {}
 
     def __str__(self) -> str:
         return f"{self._what}, {address_of(self._at)}"
@@ -135,11 +145,65 @@ class Database:
     # --- the server, and what is in it ------------------------------------------------------------
 
     def server(self) -> Server:
-        ((history, written),) = self.rows(
-            "SELECT format('%s.%s', system_identifier, timeline_id), pg_current_wal_flush_lsn()::text "
-            "FROM pg_control_system(), pg_control_checkpoint()"
+        # the name of the file that is written has the timeline of now; the control file has it of the last checkpoint
+        ((system, file, written),) = self.rows(
+            "SELECT system_identifier::text, pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_flush_lsn()::text "
+            "FROM pg_control_system()"
         )
-        return Server(history, position(written))
+        return Server(system, int(file[:8], 16), position(written))
+
+    def shared(self, server: Server, history: str) -> int | None:
+        """Return up to where the log of ``history`` is the server's log, too. None: it is of another system, or of a
+        timeline that the server's does not come from.
+        """
+        if history == server.history:
+            return server.written
+        system, _, timeline = history.rpartition(".")
+        if system != server.system:
+            return None
+        if server.timeline not in self._ancestors:
+            self._ancestors[server.timeline] = self._ancestors_of(server.timeline)
+        return self._ancestors[server.timeline].get(int(timeline))
+
+    def _ancestors_of(self, timeline: int) -> Mapping[int, int]:
+        """The timelines that a timeline comes from, and the position at which its log left the log of each."""
+        if timeline == 1:
+            return {}
+        try:
+            with (
+                psycopg.connect(**arguments_of(self._at), autocommit=True, replication="database") as session,
+                session.cursor() as cursor,
+            ):
+                cursor.execute(f"TIMELINE_HISTORY {timeline}")
+                found = cursor.pgresult.get_value(0, 1) if cursor.pgresult else None
+        except psycopg.Error as error:
+            raise SourceUnavailableError(
+                f"{self}: expected {self._at.login} to learn by a replication connection (TIMELINE_HISTORY) where "
+                f"timeline {timeline} comes from, since another server has taken over, found: {message_of(error)}; see "
+                "max_wal_senders and pg_hba.conf, or have the source begin anew: airflow-barrier source resnapshot"
+            ) from None
+        lines = [line.partition("#")[0].split() for line in (found or b"").decode(errors="replace").splitlines()]
+        return {int(words[0]): position(words[1]) for words in lines if words}
+
+    def consistent_from(self, slot: str, publication: str, until: int) -> int | None:
+        """Return the position from which the slot has all transactions, None: no such position up to ``until``.
+
+        Decoding begins with the snapshot that the server saved for the slot. A slot that was copied comes without it,
+        and then the server leaves out, silently, what was open until it has a snapshot of its own. It tells where that
+        is in a message only.
+        """
+        told: list[str] = []
+
+        def hear(message: errors.Diagnostic) -> None:
+            told.extend(_CONSISTENT.findall(message.message_primary or ""))
+
+        self.rows("SELECT set_config('client_min_messages', 'log', false)")
+        self._session.add_notice_handler(hear)
+        for _ in self.messages(slot, publication, until, None):
+            pass
+        self._session.remove_notice_handler(hear)
+        self.rows("SELECT set_config('client_min_messages', 'notice', false)")
+        return position(told[-1]) if told else None
 
     def slot(self, name: str) -> Slot | None:
         """None: there is none of that name."""

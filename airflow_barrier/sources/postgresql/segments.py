@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,14 +89,17 @@ class Segments:
         with self._catalog.created(self._uri(segment.start, segment.end)) as file:
             file.write(json.dumps(encode(segment), sort_keys=True).encode())
 
-    def chain(self, start: int, history: str) -> Iterator[Segment]:
-        """The fewest segments of ``history`` that follow each other from ``start`` on, as far as there are any."""
+    def chain(self, start: int, is_of: Callable[[Segment], bool]) -> Iterator[Segment]:
+        """The fewest segments that follow each other from ``start`` on, as far as there are any.
+
+        ``is_of``: whether a segment is of the log that the database has now. Others are left out.
+        """
         spans = [span for name in self._catalog.names(self.folder) if (span := _span(name))]
         at = start
         while following := [span for span in spans if span[0] <= at < span[1] and (span[0] or not at)]:
             span = max(following, key=lambda each: each[1])
             segment = decode(Segment, json.loads(self._catalog.read_text(self._uri(*span))))
-            if segment.history != history:
+            if not is_of(segment):
                 spans.remove(span)
                 continue
             yield segment
