@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
+
+from psycopg import sql
 
 from airflow_barrier.protocol.deliveries import Position, SinkRecord
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting, make_targets
 from tests.delivering.lane import Order
+from tests.support.postgresql import PASSWORD, PostgreSQL
 from tests.support.proxy import Proxy
 
 DAYS = (
@@ -18,6 +21,8 @@ DAYS = (
 )
 #: How statements of a delivery begin; the last one that begins so is meant.
 BEGIN, COPY, INSERT, LEDGER, COMMIT = "BEGIN", "COPY", "INSERT", "UPDATE", "COMMIT"
+#: A role that may deliver, but may neither end the sessions of the tests' user nor create a table.
+STRANGER = "stranger"
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,16 @@ def make_pair(feed: Feed, reporting: Reporting, name: str, ledger: str = "") -> 
     pair = Pair(feed, reporting, name, ledger or f"ledger_{name}")
     make_targets(reporting, tuple(pair.targets.values()))
     return pair
+
+
+def by_stranger(pair: Pair, postgresql: PostgreSQL) -> Pair:
+    """The same by another role, once the ledger is there."""
+    role = sql.Identifier(STRANGER)
+    if not postgresql.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{STRANGER}'"):
+        postgresql.run(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(PASSWORD)))
+    grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}").format(role)
+    postgresql.run(grant, database=pair.reporting.url)
+    return replace(pair, reporting=pair.reporting.of(STRANGER))
 
 
 def place(pair: Pair, proxy: Proxy, beginning: str, through: int = 2) -> int:

@@ -24,6 +24,8 @@ from airflow_barrier.sinks.ledger import LedgerRecord
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from airflow_barrier.sinks.postgresql.channel import PostgreSQLChannel
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
+from tests.delivering.pairs import STRANGER, by_stranger, make_pair
+from tests.support.postgresql import PostgreSQL
 from tests.support.scheduling import Scheduled
 from tests.support.waiting import patience, wait_for
 
@@ -452,14 +454,23 @@ def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> Non
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_barrier(
-    feed: Feed, reporting: Reporting, postgresql: object, change: str, said: str
+    feed: Feed, reporting: Reporting, postgresql: PostgreSQL, change: str, said: str
 ) -> None:
-    from tests.support.postgresql import PostgreSQL
-
-    assert isinstance(postgresql, PostgreSQL)
     postgresql.run(change, database=reporting.url)
     feed.commit(DAYS[0])
     with pytest.raises(SinkRefusedError) as refused:
         feed.deliver(PAIR, TARGETS, reporting.credentials())
     assert said in str(refused.value)
     assert reporting.rows("amount") == {}
+
+
+def test_a_login_that_may_make_no_ledger_says_how_its_owner_makes_it(
+    feed: Feed, reporting: Reporting, postgresql: PostgreSQL
+) -> None:
+    feed.commit(DAYS[0])
+    pair = by_stranger(make_pair(feed, reporting, "pair"), postgresql)
+    with pytest.raises(SinkRefusedError, match=rf"{STRANGER} may keep the ledger public\.ledger_pair") as refused:
+        pair.deliver(1)
+    reporting.run(str(refused.value).partition(":\n")[2])
+    assert pair.deliver(1) == [1]
+    pair.check(1)

@@ -7,21 +7,16 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
-from psycopg import sql
 
 from airflow_barrier.protocol.errors import FencedDelivererError, SinkUnavailableError
 from tests.delivering.feed import Feed, Reporting
 from tests.delivering.lane import AFTER_TELLING, Lane
-from tests.delivering.pairs import BEGIN, COMMIT, DAYS, INSERT, LEDGER, Pair, make_pair, place
-from tests.support.postgresql import PASSWORD, PostgreSQL
+from tests.delivering.pairs import BEGIN, COMMIT, DAYS, INSERT, LEDGER, Pair, by_stranger, make_pair, place
+from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Hold, Proxy
 from tests.support.waiting import patience
-
-#: A role that may deliver, but may not end the sessions of the tests' user.
-STRANGER = "stranger"
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +32,6 @@ def pair(feed: Feed, reporting: Reporting) -> Pair:
     pair = make_pair(feed, reporting, "pair")
     pair.deliver(1)
     return pair
-
-
-def by_stranger(pair: Pair, postgresql: PostgreSQL) -> Pair:
-    """The same by another role, once the ledger is there."""
-    role = sql.Identifier(STRANGER)
-    if not postgresql.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{STRANGER}'"):
-        postgresql.run(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(PASSWORD)))
-    grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}").format(role)
-    postgresql.run(grant, database=pair.reporting.url)
-    return replace(pair, reporting=pair.reporting.of(STRANGER))
 
 
 @contextmanager

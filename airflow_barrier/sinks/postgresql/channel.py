@@ -45,7 +45,17 @@ _NAME = "airflow_barrier"
 #: Seconds: to wait for somebody else's lock, and until the server ends a session that does nothing.
 _LOCK, _IDLE = 30, 600
 #: By which a table is found to be a ledger, whatever it is called.
-_COMMENT = "airflow_barrier: what sinks were delivered (docs/deliveries.md)"
+_COMMENT: LiteralString = "airflow_barrier: what sinks were delivered (docs/deliveries.md)"
+#: The statements that make a ledger.
+_MAKE: tuple[LiteralString, ...] = (
+    """CREATE TABLE {} (
+    topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
+    place text NOT NULL, targets jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
+    opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
+    barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
+    PRIMARY KEY (topology, sink))""",
+    f"COMMENT ON TABLE {{}} IS '{_COMMENT}'",
+)
 _RECORDS: LiteralString = "SELECT topology, sink, incarnation, place, targets, format FROM {} WHERE {}"
 #: SQLSTATEs of what the server cannot do, or is not told rightly, whatever the rows are.
 _OF_NO_ROW = ("0A", "42", "XX")
@@ -116,21 +126,23 @@ class PostgreSQLChannel:
             SELECT to_regclass(%(name)s) IS NOT NULL,
                 coalesce(has_table_privilege(to_regclass(%(name)s), 'SELECT, INSERT, UPDATE'), false),
                 (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s),
-                (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass(%(name)s))
+                (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass(%(name)s)), current_user
             """,
             {"name": f"{_quoted(schema)}.{_quoted(name)}", "schema": schema},
         ).fetchone()
-        there, usable, may_make, is_unlogged = row or (False, False, None, False)
+        assert row is not None
+        there, usable, may_make, is_unlogged, role = row
         if may_make is None:
             raise SinkRefusedError(
                 f"{self}: expected schema {schema} for the ledger in {self._where}, found none; create it, or name "
                 "another one: PostgreSQLSink(..., ledger='schema.table')"
             )
         if (there and not usable) or not (there or may_make):
-            lacking = f"SELECT, INSERT, UPDATE on {schema}.{name}" if there else f"CREATE on schema {schema}"
+            mend = f"grant SELECT, INSERT, UPDATE on {schema}.{name}"
+            if not there:
+                mend = f"grant CREATE on schema {schema}, or have its owner make the ledger:\n{self._making(role)}"
             raise SinkRefusedError(
-                f"{self}: expected that {self._credentials.login} may keep the ledger {schema}.{name}, found no right "
-                f"to; grant {lacking}"
+                f"{self}: expected that {role} may keep the ledger {schema}.{name}, found no right to; {mend}"
             )
         if is_unlogged:
             raise SinkRefusedError(  # safety: logged-as-the-ledger
@@ -260,18 +272,14 @@ class PostgreSQLChannel:
     def _make_ledger(self) -> None:
         made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)
         with made_by_another, self._transaction() as connection:
-            self._on_ledger(
-                connection,
-                """
-                CREATE TABLE {} (
-                    topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
-                    place text NOT NULL, targets jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
-                    opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
-                    barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
-                    PRIMARY KEY (topology, sink))
-                """,
-            )
-            self._on_ledger(connection, "COMMENT ON TABLE {} IS {}", _COMMENT)
+            for statement in _MAKE:
+                self._on_ledger(connection, statement)
+
+    def _making(self, role: str) -> str:
+        """Return the statements by which somebody else makes the ledger for a role that may not."""
+        granted = sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO {}").format(self._ledger, sql.Identifier(role))
+        made = [sql.SQL(statement).format(self._ledger) for statement in _MAKE]
+        return ";\n".join(statement.as_string() for statement in (*made, granted))
 
     def _on_ledger(
         self, connection: psycopg.Connection[Any], statement: LiteralString, *values: Any
