@@ -132,7 +132,7 @@ def _to_be_read(database: Database, table: str) -> Iterator[str]:
 
 
 def _times_of(database: Database, table: str, column: str) -> Iterator[str]:
-    """What keeps the rows of a table from being read by the time in ``column``."""
+    """The faults that keep the rows of a table from being read by the time in ``column``."""
     if unread := [*_to_be_read(database, table)]:
         yield from unread
         return
