@@ -12,6 +12,7 @@ _ADAPTERS = {
     "iceberg_table": "airflow_barrier.sources.iceberg_table:IcebergTable",
     "kafka": "airflow_barrier.sources.kafka:Kafka",
     "postgresql": "airflow_barrier.sources.postgresql:PostgreSQL",
+    "postgresql_rows": "airflow_barrier.sources.postgresql.rows:PostgreSQLRows",
 }
 #: Entry points by which other distributions name adapters of their own: kind -> ``module:class``.
 GROUP = "airflow_barrier.sources"

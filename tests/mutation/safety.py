@@ -76,6 +76,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "begins-anew-after-a-cut": "A source begins anew only after a cut of it.",
         "ahead-up-to-a-limit": "While no barrier may open, changes are taken out up to a limit that people know.",
         "taken-changes-are-kept": "An epoch whose changes were deleted is not read as a smaller one.",
+        "rows-that-may-still-come": "Rows of transactions that are open yet are left to a later barrier.",
+        "times-go-on": "Rows whose times were read already, since a clock was put back, are not passed over.",
         "changes-can-be-had": "A database that does not give all changes of its tables is not read.",
         "values-fit-their-type": "A value that its type does not hold is not read as another one.",
         "types-become-wider": "A column that becomes of another type within an epoch is not guessed.",

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.postgresql import PostgreSQL
+from airflow_barrier.sources.postgresql.rows import PostgreSQLRows
 from airflow_barrier.sources.postgresql.segments import files_of
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._local_files import local_path
@@ -67,6 +68,9 @@ class Database:
     def source(self, *tables: str, **settings: Any) -> PostgreSQL:
         return PostgreSQL("shop_db", "shop", tables, **settings).within(Limits(), self.credentials)
 
+    def rows_source(self, *tables: str, by: str | dict[str, str] = "at", **settings: Any) -> PostgreSQLRows:
+        return PostgreSQLRows("shop_db", "shop", tables, by=by, **settings).within(Limits(), self.credentials)
+
 
 @contextmanager
 def database_of(server: Server) -> Iterator[Database]:
@@ -90,10 +94,11 @@ def _owned(server: Server, name: str) -> Database:
 
 class Image:
     """The rows of a source's tables by their primary key, the first column, as its cuts' files tell: an oracle of few
-    lines. Each change is taken once, in order.
+    lines. Each change is taken once, in order. ``upserts``: a row that has changed is inserted again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, upserts: bool = False) -> None:
+        self._upserts = upserts
         self.tables: dict[str, dict[Any, tuple[Any, ...]]] = {}
         self.last = 0
 
@@ -115,7 +120,7 @@ class Image:
             if row["_change_type"] == "truncate":
                 rows.clear()
             elif row["_weight"] > 0:
-                assert values[0] not in rows, "an insertion of what is not there"
+                assert self._upserts or values[0] not in rows, "an insertion of what is not there"
                 rows[values[0]] = values
             else:
                 del rows[values[0]]

@@ -140,6 +140,25 @@ class Records:
         self._database.run(f"{drop}current_database()", "DROP TABLE IF EXISTS records")
 
 
+class TimedRows:
+    """A table whose rows tell when they were changed last."""
+
+    def __init__(self, database: Database, warehouse: Path) -> None:
+        self._database, self.catalog = database, Beside(warehouse)
+        database.run("CREATE TABLE records (n BIGINT PRIMARY KEY, at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())")
+        self.source, self.absent = (
+            database.rows_source(f"public.{table}", margin=timedelta(0)) for table in ("records", "absent")
+        )
+
+    def arrive(self, *numbers: int) -> datetime:
+        for number in numbers:
+            self._database.run(f"INSERT INTO records VALUES ({number})")
+        return datetime.now(timezone.utc)
+
+    def clear(self) -> None:
+        self._database.run("DROP TABLE IF EXISTS records")
+
+
 class TestPostgreSQL(Behaviour):
     holds = True
 
@@ -151,3 +170,10 @@ class TestPostgreSQL(Behaviour):
     def give_up(self, place: Place, cut: Cut) -> None:
         """The oldest barrier that is left begins where the cut ends."""
         place.source.let_go(replace(cut, start=cut.end), place.catalog)
+
+
+class TestPostgreSQLRows(TestPostgreSQL):
+    @pytest.fixture
+    def place(self, postgresql: PostgreSQL, spark_server: SparkServer) -> Iterator[Place]:
+        with database_of(postgresql) as database:
+            yield TimedRows(database, spark_server.warehouse / uuid4().hex)

@@ -254,6 +254,32 @@ def test_a_table_that_is_emptied_and_a_partitioned_one(
     assert copy.take(barriers.cut(day(4))) is False
 
 
+def test_rows_that_are_read_by_their_times(database: Database, session: SparkSession, beside: Beside) -> None:
+    """A row that has changed is an insertion, which acts as an update where its key is there."""
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, a TEXT, at TIMESTAMPTZ NOT NULL)",
+        "INSERT INTO t VALUES (1, 'x', '2017-01-01 12:00+00'), (2, 'x', '2017-01-01 12:00+00')",
+    )
+    source = database.rows_source("public.t")
+    barriers = Cutter(source, beside)
+    copy = Copy(session, source, "public.t", "id INT, a STRING, at TIMESTAMP_LTZ")
+    copy.take(barriers.cut(day(1)))
+    database.run(
+        "UPDATE t SET a = 'y', at = '2017-01-02 12:00+00' WHERE id = 2",
+        "INSERT INTO t VALUES (3, NULL, '2017-01-02 12:00+00')",
+        "DELETE FROM t WHERE id = 1",
+    )
+    copy.take(barriers.cut(day(2)))
+    told = f"SELECT id, a FROM {copy.name} ORDER BY id"
+    assert [tuple(row) for row in session.sql(told).collect()] == [(1, "x"), (2, "y"), (3, None)]
+    assert copy.take(barriers.cut(day(3))) is False
+    barriers.cuts[-1] = day(3), barriers.cuts[-1][1].then_anew("a row was deleted")
+    copy.take(barriers.cut(day(4)))
+    assert [tuple(row) for row in session.sql(told).collect()] == [(2, "y"), (3, None)]
+    told_of = copy.changes(barriers.cuts[1][1]).select("_change_type", "_weight", "_xid", "_unsent").distinct()
+    assert [tuple(row) for row in told_of.collect()] == [("insert", 1, None, [])]
+
+
 def test_from_a_database_to_tables_that_are_published(
     database: Database, session: SparkSession, spark_server: SparkServer, tmp_path: Path
 ) -> None:

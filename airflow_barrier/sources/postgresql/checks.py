@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from psycopg import sql
 
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.postgresql.database import Database, create_publication, identifier
 from airflow_barrier.sources.postgresql.segments import METADATA
+from airflow_barrier.sources.postgresql.types import spark_type
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ _LIMITS = {
 #: Role that managed services grant in place of the attribute REPLICATION.
 _RDS = "rds_replication"
 _PLUGIN = "pgoutput"
+#: Types of columns that tell when a row was changed last.
+_TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 def check(database: Database, tables: Sequence[str], slot: str | None, publication: str | None) -> None:
@@ -54,17 +57,32 @@ def _warn_of_limits(database: Database) -> None:
         )
 
 
+def check_times(database: Database, by: Mapping[str, str]) -> None:
+    """Raise SourceDataError naming all that keeps rows from being read by their times. ``by``: table -> column."""
+    found = [
+        *_of_version(database),
+        *(fault for table, column in by.items() for fault in _times_of(database, table, column)),
+    ]
+    if found:
+        raise SourceDataError(f"{database}: {'; '.join(found)}")  # safety: changes-can-be-had
+
+
+def _of_version(database: Database) -> Iterator[str]:
+    ((version,),) = database.rows("SELECT current_setting('server_version_num')::int")
+    if version < 130_000:
+        yield f"expected PostgreSQL 13 or later, found {version // 10_000}"
+
+
 def _of_server(database: Database) -> Iterator[str]:
-    ((level, version, user, may, rds),) = database.rows(
+    yield from _of_version(database)
+    ((level, user, may, rds),) = database.rows(
         """
-        SELECT current_setting('wal_level'), current_setting('server_version_num')::int, current_user,
+        SELECT current_setting('wal_level'), current_user,
             (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
             (SELECT pg_has_role(oid, 'MEMBER') FROM pg_roles WHERE rolname = %(rds)s)
         """,
         {"rds": _RDS},
     )
-    if version < 130_000:
-        yield f"expected PostgreSQL 13 or later, found {version // 10_000}"
     if level != "logical":
         yield (
             f"expected wal_level = logical, found {level}: ALTER SYSTEM SET wal_level = logical; and restart "
@@ -77,31 +95,49 @@ def _of_server(database: Database) -> Iterator[str]:
 
 
 def _of_table(database: Database, table: str) -> Iterator[str]:
-    schema, name = table.split(".", 1)
+    yield from _to_be_read(database, table)
     rows = database.rows(
         """
-        SELECT c.relkind, c.relpersistence, c.relreplident, quote_ident(%(schema)s) || '.' || quote_ident(%(name)s),
-            has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'), c.relrowsecurity,
+        SELECT c.relpersistence, c.relreplident, quote_ident(%(schema)s) || '.' || quote_ident(%(name)s),
             EXISTS (
                 SELECT FROM pg_index WHERE indrelid = c.oid
                 AND CASE c.relreplident WHEN 'd' THEN indisprimary ELSE indisreplident END
-            ),
+            )
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
+        """,
+        _parts(table),
+    )
+    for persistence, identity, quoted, has_key in rows:
+        if persistence != "p":
+            yield f"expected {table} to be in the log, found it UNLOGGED or temporary: ALTER TABLE {quoted} SET LOGGED"
+        if identity == "n" or (identity != "f" and not has_key):
+            yield (
+                f"expected {table} to have a primary key, or another replica identity, found none, so that the "
+                f"database refuses updates and deletes once it is published: ALTER TABLE {quoted} ADD PRIMARY KEY "
+                f"(...), or ALTER TABLE {quoted} REPLICA IDENTITY FULL"
+            )
+
+
+def _to_be_read(database: Database, table: str) -> Iterator[str]:
+    rows = database.rows(
+        """
+        SELECT c.relkind, quote_ident(%(schema)s) || '.' || quote_ident(%(name)s),
+            has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'), c.relrowsecurity,
             (SELECT array_agg(attname::text) FROM pg_attribute
                 WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = %(schema)s AND c.relname = %(name)s
         """,
-        {"schema": schema, "name": name},
+        _parts(table),
     )
     if not rows:
         yield f"expected table {table}, found none; correct the declaration: upper and lower case count"
         return
-    ((kind, persistence, identity, quoted, may_read, secured, has_key, columns),) = rows
+    ((kind, quoted, may_read, secured, columns),) = rows
     if kind not in ("r", "p"):
         yield f"expected {table} to be a table, found a relation of kind {kind!r}; name the tables that it is made of"
         return
-    if persistence != "p":
-        yield f"expected {table} to be in the log, found it UNLOGGED or temporary: ALTER TABLE {quoted} SET LOGGED"
     if not may_read:
         yield f"expected the right to read {table}, found none: GRANT SELECT ON {quoted} TO CURRENT_USER's role"
     if secured:
@@ -109,18 +145,59 @@ def _of_table(database: Database, table: str) -> Iterator[str]:
             f"expected {table} without row security, found some, which would leave rows out of the copy and of no "
             f"change: enter by a role with BYPASSRLS, or ALTER TABLE {quoted} DISABLE ROW LEVEL SECURITY"
         )
-    if identity == "n" or (identity != "f" and not has_key):
-        yield (
-            f"expected {table} to have a primary key, or another replica identity, found none, so that the database "
-            f"refuses updates and deletes once it is published: ALTER TABLE {quoted} ADD PRIMARY KEY (...), or "
-            f"ALTER TABLE {quoted} REPLICA IDENTITY FULL"
-        )
     lowered = [column.lower() for column in columns or ()]
     taken = sorted({column.name for column in METADATA} & set(lowered))
     if taken:
         yield f"expected no column {', '.join(taken)} in {table}, found one: changes have such; rename it"
     if len(set(lowered)) < len(lowered):
         yield f"expected columns of {table} that differ in more than upper and lower case, found others; rename one"
+
+
+def _times_of(database: Database, table: str, column: str) -> Iterator[str]:
+    """The faults that keep the rows of a table from being read by the time in ``column``."""
+    if unread := [*_to_be_read(database, table)]:
+        yield from unread
+        return
+    rows = database.rows(
+        """
+        SELECT a.atttypid, a.atttypmod, a.attnotnull, format_type(a.atttypid, a.atttypmod),
+            quote_ident(%(schema)s) || '.' || quote_ident(%(name)s), quote_ident(%(column)s),
+            EXISTS (
+                SELECT FROM pg_index
+                WHERE indrelid = a.attrelid AND indisvalid AND indpred IS NULL AND indkey[0] = a.attnum
+            )
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND a.attname = %(column)s
+            AND a.attnum > 0 AND NOT a.attisdropped
+        """,
+        {**_parts(table), "column": column},
+    )
+    if not rows:
+        yield f"expected a column {column} in {table}, found none; name another one by by=..."
+        return
+    ((oid, modifier, is_filled, kind, quoted, name, is_indexed),) = rows
+    if spark_type(*database.base_type(oid, modifier)).name not in _TIMES:
+        yield f"expected {column} of {table} to be a timestamp, found {kind}; name another column by by=..."
+        return
+    if not is_indexed:
+        log.warning(
+            "%s: expected an index on %s of %s, found none, so that each barrier reads the whole table: "
+            "CREATE INDEX ON %s (%s)",
+            *(database, column, table, quoted, name),
+        )
+    if not is_filled:
+        nothing = sql.SQL("SELECT count(*) FROM {} WHERE {} IS NULL")
+        ((without,),) = database.rows(nothing.format(identifier(table), sql.Identifier(column)))
+        if without:
+            yield (
+                f"expected {column} in each row of {table}, found {without:,} rows without, which no barrier would "
+                f"read: UPDATE {quoted} SET {name} = now() WHERE {name} IS NULL, and ALTER TABLE {quoted} ALTER {name} "
+                "SET NOT NULL"
+            )
+
+
+def _parts(table: str) -> dict[str, str]:
+    return dict(zip(("schema", "name"), table.split(".", 1), strict=True))
 
 
 def _of_publication(database: Database, tables: Sequence[str], publication: str) -> Iterator[str]:

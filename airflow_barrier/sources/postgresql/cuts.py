@@ -325,8 +325,8 @@ def _extraction(reading: Reading, database: Database, slot: str, publication: st
         reading.what,
         database,
         segments,
+        reading.as_text,
+        reading.tables,
         slot,
         publication,
-        reading.tables,
-        reading.as_text,
     )

@@ -31,6 +31,7 @@ _FETCHED = 5_000
 _FIRST_OF_USERS = 16_384
 #: How the server says that decoding has all transactions from there on.
 _CONSISTENT = re.compile(r"logical decoding found consistent point at ([0-9A-F]+/[0-9A-F]+)")
+ALL_ROWS = sql.SQL("")
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,14 @@ class Database:
             return SourceDataError(f"{self}: expected slot, publication and tables as declared, found: {found}")
         return SourceUnavailableError(f"{self}: expected PostgreSQL to answer, found: {found}; it is tried again")
 
-    def lock(self, slot: str) -> None:
-        """Be the only one who takes changes out of the slot, as long as the session lasts."""
-        ((is_ours,),) = self.rows("SELECT pg_try_advisory_lock(hashtextextended(%(slot)s, 0))", {"slot": slot})
+    def lock(self, name: str) -> None:
+        """Be the only one who takes changes out of the slot, or for the folder, of that name, as long as the session
+        lasts.
+        """
+        ((is_ours,),) = self.rows("SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0))", {"name": name})
         if not is_ours:
             raise SourceUnavailableError(
-                f"{self}: expected slot {slot} for itself, found that another task takes its changes out; try again"
+                f"{self}: expected {name} for itself, found that another task takes its changes out; try again"
             )
 
     # --- the server, and what is in it ------------------------------------------------------------
@@ -343,10 +346,12 @@ class Database:
             assert row is not None
             yield row[0], position(row[1])
 
-    def copied(self, table: str, columns: Sequence[str], only: bool) -> Iterator[tuple[Any, ...]]:
-        """All rows of a table, values as text."""
-        query = sql.SQL("COPY (SELECT {} FROM {} {}) TO STDOUT").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL("ONLY" if only else ""), identifier(table)
+    def copied(
+        self, table: str, columns: Sequence[str], where: sql.Composable, *, only: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a table that ``where`` names, values as text."""
+        query = sql.SQL("COPY (SELECT {} FROM {} {} {}) TO STDOUT").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL("ONLY" if only else ""), identifier(table), where
         )
         with self._said(), self._session.cursor() as cursor, cursor.copy(query) as copy:
             yield from copy.rows()

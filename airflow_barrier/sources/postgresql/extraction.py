@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from psycopg import sql
+
 from airflow_barrier.protocol import changes
 from airflow_barrier.protocol.ddl import Column, SparkType, ddl_of, parse_ddl
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.sources.postgresql.database import Database
+from airflow_barrier.sources.postgresql.database import ALL_ROWS, Database
 from airflow_barrier.sources.postgresql.pgoutput import UNSENT, Change, Relation, Transaction, Values, events
 from airflow_barrier.sources.postgresql.segments import METADATA, NOTHING, ChangeFile, Segment, Segments
 from airflow_barrier.sources.postgresql.types import arrow_type, column_of, spark_type
@@ -28,16 +30,48 @@ _PARTITIONED = "p"
 
 
 @dataclass(frozen=True)
-class Extraction:
-    """The way from a database into segments. ``as_text``: columns, as ``schema.table.column``, that come as text."""
+class Copying:
+    """The way from a database's tables into segments. ``as_text``: columns, as ``schema.table.column``, that come as
+    text.
+    """
 
     what: str
     database: Database
     segments: Segments
+    as_text: frozenset[str]
+
+    def copy(self, sheets: Sheets, table: str, where: sql.Composable, *, is_anew: bool) -> None:
+        """Put the table's rows, those that ``where`` names, as insertions. ``is_anew``: all that there was before goes
+        first.
+        """
+        relation, kind = self.database.relation(table)
+        names = [column.name for column in relation.columns]
+        sheets.know(relation)
+        now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
+        if is_anew:
+            sheets.add(relation, changes.TRUNCATE, None, now, (None,) * len(names))
+        began = sheets.last
+        for row in self.database.copied(table, names, where, only=kind != _PARTITIONED):
+            sheets.add(relation, changes.INSERT, None, now, row)
+        log.info("%s: copied %s rows of %s", self.what, f"{sheets.last - began:,}", table)
+
+    def columns_of(self, relation: Relation) -> tuple[Column, ...]:
+        return tuple(
+            Column(column.name, self._type(f"{relation.table}.{column.name}", column.type_oid, column.modifier))
+            for column in relation.columns
+        )
+
+    def _type(self, name: str, oid: int, modifier: int) -> SparkType:
+        return SparkType("STRING") if name in self.as_text else spark_type(*self.database.base_type(oid, modifier))
+
+
+@dataclass(frozen=True)
+class Extraction(Copying):
+    """The same, also for the changes that a slot has."""
+
+    tables: tuple[str, ...]
     slot: str
     publication: str
-    tables: tuple[str, ...]
-    as_text: frozenset[str]
 
     def first(self, before: Segment, *, is_anew: bool = False, with_changes: bool = True) -> Segment:
         """Copy the tables as they are now. What was open then, and has ended since, comes from the slot: a transaction
@@ -47,10 +81,10 @@ class Extraction:
         """
         if with_changes:
             self.database.wait_settled()  # safety: copied-or-after-the-slot
-        with _Sheets(self, replace(before, columns={})) as sheets:
+        with Sheets(self, replace(before, columns={})) as sheets:
             with self.database.snapshot() as (snapshot, until):
                 for table in self.tables:
-                    self._copy(sheets, table, is_anew=is_anew)
+                    self.copy(sheets, table, ALL_ROWS, is_anew=is_anew)
             self.database.write(until)
             if with_changes:
                 seen = Snapshot.of(snapshot)
@@ -63,27 +97,15 @@ class Extraction:
         """
         while before.end < until:
             most = _MESSAGES if advance else None
-            with _Sheets(self, before) as sheets:
+            with Sheets(self, before) as sheets:
                 end = self._changes(sheets, before, until, most, lambda _: True)
             before = self._put(sheets.segment(end))
             if advance:
                 self.database.advance(self.slot, before.end)
             yield before
 
-    def _copy(self, sheets: _Sheets, table: str, *, is_anew: bool) -> None:
-        relation, kind = self.database.relation(table)
-        names = [column.name for column in relation.columns]
-        sheets.know(relation)
-        now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
-        if is_anew:
-            sheets.add(relation, changes.TRUNCATE, None, now, (None,) * len(names))
-        began = sheets.last
-        for row in self.database.copied(table, names, only=kind != _PARTITIONED):
-            sheets.add(relation, changes.INSERT, None, now, row)
-        log.info("%s: copied %s rows of %s", self.what, f"{sheets.last - began:,}", table)
-
     def _changes(
-        self, sheets: _Sheets, before: Segment, until: int, most: int | None, is_due: Callable[[int], bool]
+        self, sheets: Sheets, before: Segment, until: int, most: int | None, is_due: Callable[[int], bool]
     ) -> int:
         """Put what was committed after ``before``, up to position ``until``. Returns up to where it went: to ``until``,
         or to the commit with which there were ``most`` messages.
@@ -134,15 +156,6 @@ class Extraction:
         self.segments.put(segment)
         return segment
 
-    def columns_of(self, relation: Relation) -> tuple[Column, ...]:
-        return tuple(
-            Column(column.name, self._type(f"{relation.table}.{column.name}", column.type_oid, column.modifier))
-            for column in relation.columns
-        )
-
-    def _type(self, name: str, oid: int, modifier: int) -> SparkType:
-        return SparkType("STRING") if name in self.as_text else spark_type(*self.database.base_type(oid, modifier))
-
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -183,11 +196,11 @@ class _Counted:
             yield message
 
 
-class _Sheets:
+class Sheets:
     """The files of a segment while they are written: one a table, and another one when its columns change."""
 
-    def __init__(self, extraction: Extraction, before: Segment) -> None:
-        self._extraction = extraction
+    def __init__(self, copying: Copying, before: Segment) -> None:
+        self._copying = copying
         self._before = before
         self.last = before.last
         self.commit = before.commit
@@ -197,7 +210,7 @@ class _Sheets:
         self._files: list[ChangeFile] = []
         self._streams = ExitStack()
 
-    def __enter__(self) -> _Sheets:
+    def __enter__(self) -> Sheets:
         self._streams.__enter__()
         return self
 
@@ -218,7 +231,7 @@ class _Sheets:
         """Go on with a table as it is from now on."""
         if self._known.get(relation.table) is relation:
             return
-        columns = self._extraction.columns_of(relation)
+        columns = self._copying.columns_of(relation)
         self._known[relation.table] = relation
         if self._columns.get(relation.table) != ddl_of(columns):
             self._close(relation.table)
@@ -253,11 +266,11 @@ class _Sheets:
         self.last += 1
         sheet.add((kind, _WEIGHTS[kind], self.last, xid, at, unsent), row)
         if self.last % _LOGGED == 0:
-            log.info("%s: change %s", self._extraction.what, f"{self.last:,}")
+            log.info("%s: change %s", self._copying.what, f"{self.last:,}")
 
     def _new(self, table: str) -> _Sheet:
-        uri, stream = self._streams.enter_context(self._extraction.segments.new_file(self._before.end))
-        return _Sheet(f"{self._extraction.what}: table {table}", table, uri, self._columns[table], stream)
+        uri, stream = self._streams.enter_context(self._copying.segments.new_file(self._before.end))
+        return _Sheet(f"{self._copying.what}: table {table}", table, uri, self._columns[table], stream)
 
     def _close(self, table: str) -> None:
         if table in self._open:

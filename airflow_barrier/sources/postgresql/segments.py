@@ -3,7 +3,8 @@
     <warehouse>/_barrier/<topology>/sources/<source>/<n>/<start>-<end>.json     a segment: what lies in its files
     <warehouse>/_barrier/<topology>/sources/<source>/<n>/<start>/<any>.parquet  changes of one of the tables
 
-``n`` is 0, and another number for a source that has begun anew.
+``n`` is 0, and another number for a source that has begun anew. Of a source of rows there is no such folder, and a
+position is a mark: microseconds since 1970.
 
 A slot goes forward only, and revisions read once more. So each segment holds the transactions whose commits stand from
 position ``start`` on and before ``end``, for good; its description is written last, and only then the slot moves.
@@ -56,8 +57,9 @@ class ChangeFile:
 class Segment:
     """Transactions from position ``start`` to ``end``. ``first`` and ``last``: the numbers of the last change up to
     ``start`` and up to ``end``, counted from the source's beginning. ``columns``: of each table at the end.
-    ``history``: of the server, see :attr:`~airflow_barrier.sources.postgresql.database.Server.history`. ``commit``: the
-    last transaction up to ``end``, None: there was none since the source began.
+    ``history``: of the server, see :attr:`~airflow_barrier.sources.postgresql.database.Server.history`; of rows, what
+    was asked for. ``commit``: the last transaction up to ``end``, None: there was none since the source began, or rows
+    do not tell.
     """
 
     start: int
@@ -88,6 +90,14 @@ class Segments:
         """Write its description, which makes it one."""
         with self._catalog.created(self._uri(segment.start, segment.end)) as file:
             file.write(json.dumps(encode(segment), sort_keys=True).encode())
+
+    def at(self, start: int, end: int, history: str) -> Segment | None:
+        """The segment from ``start`` to ``end``, None: nobody has written it, or of another ``history``."""
+        uri = self._uri(start, end)
+        if not self._catalog.exists(uri):
+            return None
+        segment = decode(Segment, json.loads(self._catalog.read_text(uri)))
+        return segment if segment.history == history else None
 
     def chain(self, start: int, is_of: Callable[[Segment], bool]) -> Iterator[Segment]:
         """The fewest segments that follow each other from ``start`` on, as far as there are any.
