@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
+from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
@@ -394,6 +395,17 @@ class DeadLetters(Protocol):
 
 
 Sources = Sequence[Source]
+
+
+def no_recut(what: str, kind: str, correct: str) -> RevisionRefusedError:
+    """The error with which a source of positions answers :meth:`Source.recut`. ``correct``: what else a person can do
+    about it.
+    """
+    return RevisionRefusedError(
+        f"{what}: expected a source that is cut into items, such as files, found {kind}, where the next cut begins at "
+        f"the position that this one ends at; say what replaces the epoch (--sql, --file), or {correct}, and the "
+        "correction is in the epoch that is cut next"
+    )
 
 
 # --- an adapter's settings as its topology has them ------------------------------------------------

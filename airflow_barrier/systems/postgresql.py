@@ -58,6 +58,15 @@ def dataset_of(at: Credentials, table: str) -> tuple[str, str]:
     return f"postgres://{at.host or 'localhost'}:{at.port or 5432}", f"{at.schema or at.login}.{table}"
 
 
+def no_entry(what: str, at: Credentials, error: psycopg.Error) -> str:
+    """The words for a connection that was not made; ``what`` was to be entered by it."""
+    return (
+        f"{what}: expected PostgreSQL at {address_of(at)} to let {at.login} in (connection {at.conn_id}), found: "
+        f"{message_of(error)}; see that it runs as a primary, and that the connection's host, database, login and "
+        "password are right"
+    )
+
+
 def message_of(error: psycopg.Error) -> str:
     """Return what the server said, without the rows that it quotes."""
     return (error.diag.message_primary or str(error)).strip().partition("\n")[0]

@@ -320,5 +320,5 @@ def test_a_kind_of_another_version_is_refused() -> None:
 
 def test_a_cut_that_the_next_one_begins_at_is_not_made_anew() -> None:
     cut = Cut("crm.customers", None, {"snapshot": 1, "ref": None})
-    with pytest.raises(RevisionRefusedError, match="the next cut begins at the snapshot that this one ends at; say wh"):
+    with pytest.raises(RevisionRefusedError, match="the next cut begins at the position that this one ends at; say wh"):
         IcebergTable("crm.customers").recut([cut], lambda items: set())

@@ -297,7 +297,7 @@ def test_what_cannot_be_entered_says_why(kafka: Broker) -> None:
 
 @pytest.mark.kills("positions-are-not-cut-anew")
 def test_it_is_not_cut_anew(kafka: Broker) -> None:
-    with pytest.raises(RevisionRefusedError, match="the next cut begins at the offset"):
+    with pytest.raises(RevisionRefusedError, match="the next cut begins at the position"):
         source(kafka, "any").recut([], set)
 
 

@@ -33,7 +33,7 @@ from airflow_barrier.sinks.ledger import FORMAT, Deliverer, LedgerRecord, Words,
 from airflow_barrier.sinks.port import Delivery, RowBatches
 from airflow_barrier.sinks.postgresql.rows import Part, columns_of, csv_of, find_refused, has_rows, left_out, named
 from airflow_barrier.sinks.postgresql.targets import Target, find_target, in_order, parts_of, unlogged
-from airflow_barrier.systems.postgresql import address_of, arguments_of, message_of
+from airflow_barrier.systems.postgresql import address_of, arguments_of, message_of, no_entry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,11 +82,7 @@ class PostgreSQLChannel:
         try:
             self._connection = psycopg.connect(**arguments_of(at), autocommit=True)
         except psycopg.Error as error:
-            raise SinkUnavailableError(
-                f"{self}: expected PostgreSQL at {self._where} to let {at.login} in (connection {at.conn_id}), found: "
-                f"{message_of(error)}; see that it runs as a primary, and that the connection's host, database, login "
-                "and password are right"
-            ) from None
+            raise SinkUnavailableError(no_entry(str(self), at, error)) from None
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.ddl import quoted, timestamp_literal
-from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -22,6 +22,7 @@ from airflow_barrier.sources.port import (
     SourceCatalog,
     declaration_of,
     declared_source,
+    no_recut,
     text_of,
 )
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
@@ -147,11 +148,8 @@ class IcebergTable:
         return cut
 
     def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
-        raise RevisionRefusedError(  # safety: positions-are-not-cut-anew
-            f"source {self.name}: expected a source that is cut into items, such as files, found an Iceberg table, "
-            "where the next cut begins at the snapshot that this one ends at; say what replaces the epoch (--sql, "
-            "--file), or correct the table, and the correction is in the epoch that is cut next"
-        )
+        what = f"source {self.name}"
+        raise no_recut(what, "an Iceberg table", "correct it")  # safety: positions-are-not-cut-anew
 
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         table: Table = catalog.load(self.table)

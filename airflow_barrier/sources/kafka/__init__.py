@@ -13,7 +13,6 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.ddl import timestamp_literal
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
-    RevisionRefusedError,
     SourceDataError,
     SourceUnavailableError,
 )
@@ -29,6 +28,7 @@ from airflow_barrier.sources.port import (
     SourceCatalog,
     declaration_of,
     declared_source,
+    no_recut,
 )
 from airflow_barrier.sources.times import MAX_FUTURE_SKEW, Times
 from airflow_barrier.systems import kafka_settings
@@ -234,11 +234,7 @@ class Kafka:
         return cut
 
     def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
-        raise RevisionRefusedError(  # safety: positions-are-not-cut-anew
-            f"{self._what}: expected a source that is cut into items, such as files, found a topic, where the next cut "
-            "begins at the offset that this one ends at; say what replaces the epoch (--sql, --file), or send the "
-            "correction to the topic, and it is in the epoch that is cut next"
-        )
+        raise no_recut(self._what, "a topic", "send the correction to it")  # safety: positions-are-not-cut-anew
 
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Raise SourceDataError for offsets that are gone, and for a topic that is compacted."""

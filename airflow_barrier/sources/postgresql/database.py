@@ -16,7 +16,7 @@ from psycopg import errors, sql
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import BarrierError, SourceDataError, SourceUnavailableError
 from airflow_barrier.sources.postgresql.pgoutput import Relation, RelationColumn
-from airflow_barrier.systems.postgresql import address_of, arguments_of, message_of
+from airflow_barrier.systems.postgresql import address_of, arguments_of, message_of, no_entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,11 +87,7 @@ class Database:
                 "('idle_in_transaction_session_timeout', '0'), ('synchronous_commit', 'local')) AS form (name, value)"
             )
         except psycopg.Error as error:
-            raise SourceUnavailableError(
-                f"{self._what}: expected PostgreSQL at {address_of(self._at)} to let {self._at.login} in (connection "
-                f"{self._at.conn_id}), found: {message_of(error)}; see that it runs as a primary, and that the "
-                "connection's host, database, login and password are right"
-            ) from None
+            raise SourceUnavailableError(no_entry(self._what, self._at, error)) from None
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -10,11 +10,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.port import CutRequest, Delta, Lag, SourceCatalog, declaration_of, declared_source
+from airflow_barrier.sources.port import (
+    CutRequest,
+    Delta,
+    Lag,
+    SourceCatalog,
+    declaration_of,
+    declared_source,
+    no_recut,
+)
 from airflow_barrier.systems.postgresql import CONN_TYPE, dataset_of
 
 if TYPE_CHECKING:
@@ -120,11 +128,7 @@ class TablesInFiles(ABC):
         return cut
 
     def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
-        raise RevisionRefusedError(  # safety: positions-are-not-cut-anew
-            f"{self._what}: expected a source that is cut into items, such as files, found a database, where the next "
-            "cut begins at the position that this one ends at; say what replaces the epoch (--sql, --file), or correct "
-            "the database, and it is in the epoch that is cut next"
-        )
+        raise no_recut(self._what, "a database", "correct it there")  # safety: positions-are-not-cut-anew
 
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         from airflow_barrier.sources.postgresql.segments import files_of, missing
