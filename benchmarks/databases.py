@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import CutRequest
 from airflow_barrier.sources.postgresql import PostgreSQL
+from airflow_barrier.sources.postgresql.rows import PostgreSQLRows
+from airflow_barrier.sources.postgresql.tables_in_files import TablesInFiles
 from airflow_barrier.spark.applying import apply_changes
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
@@ -55,6 +57,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             taken = [_taken(server, tables, spark, size) for size in (_QUICK if quick else _SIZES)]
         finally:
             stop_session(spark)
+        read = [_read(server, tables, size) for size in (_QUICK if quick else _SIZES)]
         held = _held(server, tables, 1_000)
     return [
         Measured(
@@ -67,6 +70,14 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             "server had for itself. PostgreSQL with fsync, on the same machine; each once.",
             ["changes", "cut", "changes a second", "only read", "applied", "worker", "backend"],
             taken,
+        ),
+        Measured(
+            "Reading rows of PostgreSQL by their times, in seconds",
+            "Tables of the same five columns, with an index on the time. *All*: the cut of the first barrier. *1,000 "
+            "changed*: the cut of the next one, after so many rows were updated. *Only read*: all rows by COPY and "
+            "psycopg, as text that nobody looks at. *Worker*: as above. On the same machine; each once.",
+            ["rows", "all", "rows a second", "only read", "1,000 changed", "worker"],
+            read,
         ),
         Measured(
             "Log that PostgreSQL keeps for us, in kB",
@@ -83,10 +94,10 @@ def _credentials(server: LocalPostgreSQL) -> Credentials:
     return Credentials("shop", "127.0.0.1", server.port, ADMIN, _PASSWORD, "postgres")
 
 
-def _cut(source: PostgreSQL, tables: IcebergTables, before: Cut | None) -> Cut:
+def _cut(source: TablesInFiles, tables: IcebergTables, before: Cut | None, until: datetime = _WHEN) -> Cut:
     start = before.end if before else None
     nothing: Any = None
-    found = source.cut(CutRequest("shop", 1, None, _WHEN, start, nothing, _WHEN, tables))
+    found = source.cut(CutRequest("shop", 1, None, until, start, nothing, until, tables))
     assert isinstance(found, Cut)
     return found
 
@@ -148,6 +159,40 @@ def _only_read(server: LocalPostgreSQL, before: Cut) -> None:
         cursor.execute(query, [before.end["slot"], before.end["publication"]])
         for _ in cursor:
             pass
+
+
+def _read(server: LocalPostgreSQL, tables: IcebergTables, size: int) -> list[str]:
+    table = f"rows{size}"
+    source = PostgreSQLRows(table, "shop", [f"public.{table}"], by="at", margin=timedelta(0))
+    source = source.within(Limits(), _credentials(server))
+    with server.admin() as connection:
+        columns = "id BIGINT PRIMARY KEY, item INT, note TEXT, at TIMESTAMPTZ NOT NULL, price NUMERIC(10,2)"
+        connection.execute(f"CREATE TABLE {table} ({columns})")
+        connection.execute(f"CREATE INDEX ON {table} (at)")
+        _write(connection, table, size)
+        connection.execute(f"ANALYZE {table}")
+        began = time.perf_counter()
+        with connection.cursor() as cursor, cursor.copy(f"COPY {table} TO STDOUT") as copy:
+            for _ in copy.rows():
+                pass
+        read = time.perf_counter() - began
+        began = time.perf_counter()
+        cut = _cut(source, tables, None, datetime.now(timezone.utc))
+        took = time.perf_counter() - began
+        connection.execute(f"UPDATE {table} SET item = 0, at = clock_timestamp() WHERE id <= 1000")
+        began = time.perf_counter()
+        changed = _cut(source, tables, cut, datetime.now(timezone.utc))
+        took_changed = time.perf_counter() - began
+    assert [sum(file["rows"] for file in each.end["files"]) for each in (cut, changed)] == [size, 1_000]
+    worker = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [
+        f"{size:,}",
+        f"{took:.2f}",
+        f"{size / took:,.0f}",
+        f"{read:.2f}",
+        f"{took_changed:.2f}",
+        f"{worker:,.0f} MB",
+    ]
 
 
 @contextmanager
