@@ -158,7 +158,7 @@ class Cut:
 
     @property
     def words(self) -> str | None:
-        """Where it ends, as its adapter tells people; None: by the values alone."""
+        """Words in which its adapter tells people where it ends; None: the values alone tell."""
         return self.end.get("words")
 
     def then_anew(self, reason: str) -> Cut:
