@@ -43,7 +43,7 @@ export function Sources({ deployment, topology }: ViewProps) {
                     {each.behind === null
                       ? `not known: ${each.unknown ?? "it cannot be asked"}`
                       : `${each.behind.toLocaleString("en")} ${each.unit ?? ""}`}
-                    {each.urgent && "; some of it is gone from the source, or will be within a day"}
+                    {each.urgent && "; some of it is gone from the source, or soon will be"}
                     {each.note && <div className="dim">{each.note}</div>}
                   </td>
                 </tr>
