@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
+from airflow_barrier.sources.port import text_of
 from airflow_barrier.sources.postgresql import PostgreSQL
+from airflow_barrier.sources.postgresql.rows import PostgreSQLRows
 from tests.coordinator.test_next import run_of_day
 from tests.sources.databases import Database, Image, database_of
 from tests.support.postgresql import PostgreSQL as Server
 from tests.support.scheduling import Scheduled
-from tests.support.shop import JOBS, SHOPPING, Shop
+from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 1}]
 SOURCE = PostgreSQL("shop_db", "shop", ["public.t"])
@@ -152,6 +155,34 @@ def test_files_go_with_the_barriers_that_expire(shop: Shop, database: Database) 
     for gone in (1, 2):
         with pytest.raises(SourceDataError, match="its barrier expired, or somebody deleted them"):
             SOURCE.check_held(cut_of(shop, gone), tables)
+
+
+def test_rows_by_their_times_from_the_first_barrier_until_their_job_leaves(shop: Shop, database: Database) -> None:
+    """A barrier that was aborted, one whose files expired, and a source that begins anew."""
+    source, deployment = PostgreSQLRows("shop_db", "shop", ["public.t"], by="at"), shop.deployment
+    fragment = Fragment("shopping", "shopping_dag", (replace(LOAD, externals=(source.declare(),)), *JOBS[1:]))
+    database.run(f"ALTER TABLE t ADD at timestamptz NOT NULL DEFAULT '{MONDAY}'", "CREATE INDEX ON t (at)")
+    image = Image(upserts=True)
+    for day in range(1, 6):
+        at = MONDAY + timedelta(days=day, hours=-1)
+        database.run(f"INSERT INTO t VALUES ({day}, {day}, '{at}')", f"UPDATE t SET a = 9, at = '{at}' WHERE id = 0")
+        if day == 5:
+            database.run("DELETE FROM t WHERE id = 1")
+            begin_anew(deployment, "shopping", "shop_db", reason="rows were deleted", actor="me")
+        barrier = shop.open(day, fragment)
+        if day == 2:
+            abort_barrier(deployment, "shopping", 2, reason="again", actor="test")
+            continue
+        shop.process_all(barrier, ROWS)
+        shop.commit(barrier)
+        image.take(cut_of(shop, day))
+        assert image.rows("public.t") == sorted(database.rows("SELECT * FROM t"))
+    assert cut_of(shop, 3).words == f"times up to {text_of(MONDAY + timedelta(days=3))}, with 3 rows"
+    expire(deployment, "shopping", Retention(1), lambda *_: None, actor="test")
+    source.check_held(cut_of(shop, 5), deployment.tables)
+    with pytest.raises(SourceDataError, match="its barrier expired, or somebody deleted them"):
+        source.check_held(cut_of(shop, 1), deployment.tables)
+    leave(deployment, "shopping", "shopping_dag", None, reason="moves", actor="me")
 
 
 def test_who_leaves_takes_the_slot_along(shop: Shop, database: Database, caplog: Any) -> None:
