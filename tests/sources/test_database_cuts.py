@@ -495,7 +495,10 @@ def test_what_has_come_is_taken_out_while_no_barrier_may_open(database: Database
     assert image.rows("public.t") == [(0, 0), (1, 0), (2, 0), (9, 9)]
 
 
-def test_one_worker_at_a_time_takes_changes_out(database: Database, beside: Beside) -> None:
+def test_one_worker_at_a_time_takes_changes_out(
+    database: Database, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_barrier.sources.postgresql.database._LOCK", 1)
     database.run(TABLE)
     source = database.source("public.t")
     barriers = Cutter(source, beside)

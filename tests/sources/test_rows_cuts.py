@@ -304,7 +304,8 @@ def test_a_barrier_that_is_tried_again_reads_the_same_files(database: Database, 
     assert [file.rows for file in files_of(later)] == [2]
 
 
-def test_one_worker_at_a_time_reads(database: Database, beside: Beside) -> None:
+def test_one_worker_at_a_time_reads(database: Database, beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_barrier.sources.postgresql.database._LOCK", 1)
     database.run(TABLE)
     barriers = Cutter(database.rows_source("public.t"), beside)
     cut = barriers.cut(day(1))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a new slot, and a copy, may wait for transactions that are open.
-_OPEN = 120
+#: Seconds to wait for somebody else's lock; and that a new slot, and a copy, may wait for transactions that are open.
+_LOCK, _OPEN = 30, 120
 #: Messages, or copied rows, that come over at once.
 _FETCHED = 5_000
 #: Numbers of types from here on are of those that somebody made.
@@ -83,8 +83,9 @@ class Database:
             self._connection.execute(
                 "SELECT set_config(name, value, false) FROM (VALUES ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), "
                 "('IntervalStyle', 'postgres'), ('bytea_output', 'hex'), ('extra_float_digits', '1'), "
-                "('lock_timeout', '30s'), ('statement_timeout', '0'), ('search_path', ''), "
-                "('idle_in_transaction_session_timeout', '0'), ('synchronous_commit', 'local')) AS form (name, value)"
+                "('statement_timeout', '0'), ('search_path', ''), ('idle_in_transaction_session_timeout', '0'), "
+                "('synchronous_commit', 'local'), ('lock_timeout', %s)) AS form (name, value)",
+                (f"{_LOCK}s",),
             )
         except psycopg.Error as error:
             raise SourceUnavailableError(no_entry(self._what, self._at, error)) from None
@@ -133,13 +134,16 @@ class Database:
 
     def lock(self, name: str) -> None:
         """Be the only one who takes changes out of the slot, or for the folder, of that name, as long as the session
-        lasts.
+        lasts. Who has just ended is waited for: the server gives up its lock a moment later.
         """
-        ((is_ours,),) = self.rows("SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0))", {"name": name})
-        if not is_ours:
-            raise SourceUnavailableError(
-                f"{self}: expected {name} for itself, found that another task takes its changes out; try again"
-            )
+        with self._said():
+            try:
+                self._session.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+            except errors.LockNotAvailable:
+                raise SourceUnavailableError(
+                    f"{self}: expected {name} for itself, found that another task takes its changes out, for {_LOCK} s "
+                    "at least; it is tried again"
+                ) from None
 
     # --- the server, and what is in it ------------------------------------------------------------
 
