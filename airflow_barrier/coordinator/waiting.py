@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -236,10 +236,8 @@ class TopologyView:
     def attempt(self, attempt_id: int) -> Attempt:
         return self._once(("attempt", attempt_id), lambda: self.meta.attempts.get(attempt_id))
 
-    def cut(self, source: str, barrier_id: int) -> Cut:
-        return self._once(("cut", barrier_id), lambda: self.meta.cuts.of(self.topology, barrier_id, items_of=()))[
-            source
-        ]
+    def cuts(self, barrier_id: int) -> Mapping[str, Cut]:
+        return self._once(("cuts", barrier_id), lambda: self.meta.cuts.of(self.topology, barrier_id, items_of=()))
 
     def sink(self, name: str) -> SinkRecord:
         return self._once(("sink", name), lambda: self.meta.deliveries.get(self.topology, name))
@@ -292,7 +290,7 @@ def look(view: TopologyView, condition: AnyCondition) -> Found:
         attempt = view.attempt(condition.attempt_id)
         return Found(None, condition.because if attempt.state in UNDER_WAY_ATTEMPTS else None)
     if isinstance(condition, CutMade):
-        away = view.cut(condition.source, condition.barrier_id).put_off is not None
+        away = view.cuts(condition.barrier_id)[condition.source].put_off is not None
         return Found(None, f"the cut of source {condition.source} at barrier {condition.barrier_id}" if away else None)
     if isinstance(condition, RevisionEnd):
         return _look_for_end(view, condition)

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,17 +36,6 @@ pytestmark = [
     pytest.mark.touches("sources/postgresql/cuts.py", "sources/postgresql/extraction.py"),
 ]
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT)"
-
-
-@pytest.fixture
-def database(postgresql: Server) -> Iterator[Database]:
-    with database_of(postgresql) as database:
-        yield database
-
-
-@pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return Beside(tmp_path)
 
 
 def refused(source: PostgreSQL, start: dict[str, Any], beside: Beside) -> str:

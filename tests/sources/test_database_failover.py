@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -28,11 +27,6 @@ TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT)"
 def first() -> Iterator[Server]:
     with Server(max_wal_senders="4", wal_keep_size="256MB") as server:
         yield server
-
-
-@pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return Beside(tmp_path)
 
 
 def wait_until_it_has_all(standby: Server, primary: Server) -> None:

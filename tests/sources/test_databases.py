@@ -25,14 +25,13 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.spec import EpochSpec
 from airflow_barrier.spark.sql import SqlJob
-from tests.sources.databases import Beside, Database, database_of
+from tests.sources.databases import Beside, Database
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.postgresql import PostgreSQL as Server
     from tests.support.spark import SparkServer
 
 pytestmark = [
@@ -49,12 +48,6 @@ def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session.sql("CREATE NAMESPACE IF NOT EXISTS lake.copies")
     yield session
     stop_session(session)
-
-
-@pytest.fixture
-def database(postgresql: Server) -> Iterator[Database]:
-    with database_of(postgresql) as database:
-        yield database
 
 
 @pytest.fixture

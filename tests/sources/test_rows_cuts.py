@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -26,24 +25,12 @@ from airflow_barrier.sources.postgresql.database import Database as Session
 from airflow_barrier.sources.postgresql.rows import PostgreSQLRows
 from airflow_barrier.sources.postgresql.segments import Segments, files_of
 from tests.races.racers import PROCESSES
-from tests.sources.databases import Beside, Database, Image, database_of
+from tests.sources.databases import Beside, Database, Image
 from tests.sources.landing import Cutter, day
-from tests.support.postgresql import PostgreSQL as Server
 from tests.support.waiting import patience
 
 pytestmark = [pytest.mark.drawn("databases"), pytest.mark.touches("sources/postgresql/row_cuts.py")]
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, at TIMESTAMPTZ NOT NULL)"
-
-
-@pytest.fixture
-def database(postgresql: Server) -> Iterator[Database]:
-    with database_of(postgresql) as database:
-        yield database
-
-
-@pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return Beside(tmp_path)
 
 
 def put(database: Database, key: int, value: int, at: float, table: str = "t") -> None:

@@ -93,10 +93,9 @@ class Segments:
 
     def at(self, start: int, end: int, history: str) -> Segment | None:
         """The segment from ``start`` to ``end``, None: nobody has written it, or of another ``history``."""
-        uri = self._uri(start, end)
-        if not self._catalog.exists(uri):
+        if not self._catalog.exists(self._uri(start, end)):
             return None
-        segment = decode(Segment, json.loads(self._catalog.read_text(uri)))
+        segment = self._described(start, end)
         return segment if segment.history == history else None
 
     def chain(self, start: int, is_of: Callable[[Segment], bool]) -> Iterator[Segment]:
@@ -108,7 +107,7 @@ class Segments:
         at = start
         while following := [span for span in spans if span[0] <= at < span[1] and (span[0] or not at)]:
             span = max(following, key=lambda each: each[1])
-            segment = decode(Segment, json.loads(self._catalog.read_text(self._uri(*span))))
+            segment = self._described(*span)
             if not is_of(segment):
                 spans.remove(span)
                 continue
@@ -122,6 +121,9 @@ class Segments:
         self._catalog.delete([self._uri(*span) for span in gone])
         for start in {start for start, _ in gone} - {start for start, end in spans if end > position}:
             self._catalog.clear(self._files(start))
+
+    def _described(self, start: int, end: int) -> Segment:
+        return decode(Segment, json.loads(self._catalog.read_text(self._uri(start, end))))
 
     def _files(self, start: int) -> str:
         return f"{self.folder}/{start:016X}"
