@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.drawn("topics in Spark"),
-    pytest.mark.touches("sources/kafka/__init__.py", "sources/kafka/cuts.py", "sources/kafka/records.py"),
+    pytest.mark.touches("sources/kafka/__init__.py", "sources/kafka/cuts.py", "sources/messages/records.py"),
 ]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
-from airflow_barrier.sources.kafka.records import RecordFormat, broken, decoded
+from airflow_barrier.sources.messages.records import RecordFormat, broken, decoded
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import OTHER_MEANINGS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.drawn("topics in Spark"),
-    pytest.mark.touches("sources/kafka/records.py", "sources/text/json_objects.py", "sources/text/values.py"),
+    pytest.mark.touches("sources/messages/records.py", "sources/text/json_objects.py", "sources/text/values.py"),
 ]
 
 AB = "a BIGINT, b STRING"

@@ -91,7 +91,7 @@ def read(session: SparkSession, ready: Ready) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.drawn("topics in Spark")
-@pytest.mark.touches("sources/kafka/__init__.py", "sources/kafka/records.py", "sources/kafka/registry.py")
+@pytest.mark.touches("sources/kafka/__init__.py", "sources/messages/records.py", "sources/kafka/registry.py")
 def test_an_epoch_of_several_versions(kafka: Broker, registry: Registry, shop: Shop, session: SparkSession) -> None:
     """The job's columns stay what they are, and what is registered after the barrier opened the next attempt finds."""
     topic = kafka.topic()

@@ -19,7 +19,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.kafka.records import RecordFormat, broken, decoded
+from airflow_barrier.sources.messages.records import RecordFormat, broken, decoded
 from airflow_barrier.sources.port import (
     CutRequest,
     Delta,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.ddl import Column, literal, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.kafka.avro_types import as_written
+from airflow_barrier.sources.messages.avro_types import as_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

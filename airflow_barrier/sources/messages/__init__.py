@@ -1,0 +1,1 @@
+"""Records of logs, whose values are bytes: Kafka's and Pravega's."""

@@ -1,0 +1,127 @@
+"""The process in which Pravega's client runs: it takes requests as pickles on its standard input, and answers on its
+standard output. :mod:`airflow_barrier.systems.pravega` starts it.
+
+The client (0.3.8) stops the whole Python process while it waits for a server, for ever if there is none, and writes
+panics to standard error. So it is kept out of processes that have something else to do, and the system ends this one by
+SIGALRM, which needs no Python, when an answer does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import pravega_client
+
+#: Seconds that a reader waits for events, of which there may be none.
+_WAIT = 2.0
+#: Bytes of an event's header in its segment.
+_HEADER = 8
+
+Positions = dict[int, int]
+
+
+class Session:
+    """The requests. Positions are those of a stream: segment -> offset, and a group is one of readers, which Pravega
+    keeps by its name.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._manager = pravega_client.StreamManager(address, False, False)
+        self._group: Any = None
+        self._at: Positions = {}
+
+    def has(self, scope: str, stream: str) -> bool:
+        return scope in self._manager.list_scope() and stream in self._manager.list_stream(scope)
+
+    def tail(self, scope: str, stream: str, group: str) -> Positions:
+        """Where the stream ended when the group was made, which is now if there is none of that name yet."""
+        return self._positions(self._manager.create_reader_group(group, scope, stream, True))
+
+    def head(self, scope: str, stream: str, group: str) -> Positions:
+        """Where the group begins: at the stream's first event, if there is none of that name yet."""
+        return self._positions(self._manager.create_reader_group(group, scope, stream, False))
+
+    def forget(self, scope: str, group: str) -> None:
+        """Delete a group; again is fine."""
+        self._manager.delete_reader_group(group, scope)
+
+    def begin(self, scope: str, stream: str, start: str, group: str) -> Positions:
+        """Read from where the group ``start`` begins, by a ``group`` of its own."""
+        cut = self._manager.create_reader_group(start, scope, stream, False).get_streamcut()
+        self._group = self._manager.create_reader_group(group, scope, stream, False, cut)
+        self._at = self._positions(self._group)
+        return self._at
+
+    def slice(self) -> tuple[int | None, Sequence[int], Sequence[bytes], Positions]:
+        """The next events of one of the segments: it, their offsets, themselves, and where the reading is then.
+
+        Without events: it was waited for them, or segments ended, and others come after them. The segment is None
+        where events do not follow where the reading was.
+        """
+        # Events tell no segment. The group tells where it is once its reader has left.
+        reader = self._group.create_reader(f"reader-{uuid4().hex}")
+        events = asyncio.run(_events(reader))
+        reader.reader_offline()
+        before, self._at = self._at, self._positions(self._group)
+        offsets, values = [event.offset() for event in events], [event.data() for event in events]
+        return _segment_of(offsets, values, before, self._at), offsets, values, self._at
+
+    @staticmethod
+    def _positions(group: Any) -> Positions:
+        found: Positions = group.get_streamcut().get_segment_offset_map()
+        return found
+
+
+async def _events(reader: Any) -> list[Any]:
+    try:
+        part = await asyncio.wait_for(reader.get_segment_slice_async(), _WAIT)
+    except asyncio.TimeoutError:
+        return []
+    if part is None:
+        return []
+    events = list(part)
+    reader.release_segment(part)
+    return events
+
+
+def _segment_of(offsets: Sequence[int], values: Sequence[bytes], before: Positions, now: Positions) -> int | None:
+    """The segment that went on from the first of the events to behind the last one, or has ended there."""
+    ends = [offset + _HEADER + len(value) for offset, value in zip(offsets, values, strict=True)]
+    if not offsets or ends[:-1] != list(offsets[1:]):
+        return None
+    begun = [segment for segment, offset in before.items() if offset == offsets[0]]
+    went_on = [segment for segment in begun if now.get(segment) == ends[-1]]
+    ended = [segment for segment in begun if segment not in now]
+    (found, *others) = went_on or ended or [None]
+    return None if others else found
+
+
+def main(address: str, seconds: str, of: type[Session] = Session) -> None:
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client prints
+    session: Session | None = None
+    while True:
+        try:
+            name, arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:  # the other process has ended
+            return
+        signal.alarm(int(seconds))
+        try:
+            session = session or of(address)
+            answer = True, getattr(session, name)(*arguments)
+        except BaseException as error:  # noqa: BLE001 - a panic of the client is none of Python's exceptions
+            answer = False, f"{type(error).__name__}: {error}"
+        signal.alarm(0)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+"""The process of Pravega's client as an owner of streams uses it: one that makes, fills, scales and truncates them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import sleep, time
+
+import pravega_client
+
+from airflow_barrier.systems.pravega_controller import Controller
+from airflow_barrier.systems.pravega_process import Positions, Session, main
+
+_MESSAGES = {
+    "StreamInfo": ["1 scope string", "2 stream string"],
+    "CutEntry": ["1 key int64", "2 value int64"],
+    "StreamCut": ["1 streamInfo StreamInfo", "2 cut CutEntry repeated"],
+    "KeyRangeEntry": ["1 start double", "2 end double"],
+    "ScaleRequest": [
+        "1 streamInfo StreamInfo",
+        "2 sealedSegments int64 repeated",
+        "3 newKeyRanges KeyRangeEntry repeated",
+        "4 scaleTimestamp int64",
+    ],
+    "ScaleResponse": ["1 status int32", "3 epoch int32"],
+    "ScaleStatusRequest": ["1 streamInfo StreamInfo", "2 epoch int32"],
+    "Answer": ["1 status int32"],
+}
+_IN_PROGRESS = 0
+
+
+class Owner(Session):
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self._controller = Controller(address.removeprefix("tcp://"), _MESSAGES)
+
+    def make_scope(self, scope: str) -> None:
+        self._manager.create_scope(scope)
+
+    def make(self, scope: str, stream: str, segments: int) -> None:
+        assert self._manager.create_stream(scope, stream, segments)
+
+    def drop(self, scope: str, stream: str) -> None:
+        assert self._manager.seal_stream(scope, stream)
+        assert self._manager.delete_stream(scope, stream)
+
+    def write(self, scope: str, stream: str, events: Sequence[tuple[str, bytes]]) -> None:
+        """Events by their routing keys, which are in the stream when it returns."""
+        writer = self._manager.create_writer(scope, stream)
+        for key, value in events:
+            writer.write_event_bytes(value, key)
+        writer.flush()
+
+    def scale(self, scope: str, stream: str, sealed: Sequence[int], ranges: Sequence[tuple[float, float]]) -> None:
+        """Segments are sealed, and others have their keys, which are from 0 to 1."""
+        stream_info = {"scope": scope, "stream": stream}
+        begun = self._controller.ask(
+            "scale",
+            "ScaleRequest",
+            "ScaleResponse",
+            streamInfo=stream_info,
+            sealedSegments=sealed,
+            newKeyRanges=[{"start": start, "end": end} for start, end in ranges],
+            scaleTimestamp=int(time() * 1000),
+        )
+        assert begun.status == 0, begun
+        asked = {"streamInfo": stream_info, "epoch": begun.epoch}
+        while self._controller.ask("checkScale", "ScaleStatusRequest", "Answer", **asked).status == _IN_PROGRESS:
+            sleep(0.05)
+
+    def truncate(self, scope: str, stream: str, positions: Positions) -> None:
+        """Let events before these positions go."""
+        cut = [{"key": segment, "value": offset} for segment, offset in positions.items()]
+        stream_info = {"scope": scope, "stream": stream}
+        done = self._controller.ask("truncateStream", "StreamCut", "Answer", streamInfo=stream_info, cut=cut)
+        assert done.status == 0, done
+
+    def groups(self, scope: str) -> list[str]:
+        """The groups of readers that there are."""
+        return sorted(name[3:] for name in self._manager.list_stream(scope) if name.startswith("_RG"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:], of=Owner)
