@@ -13,6 +13,7 @@ _ADAPTERS = {
     "kafka": "airflow_barrier.sources.kafka:Kafka",
     "postgresql": "airflow_barrier.sources.postgresql:PostgreSQL",
     "postgresql_rows": "airflow_barrier.sources.postgresql.rows:PostgreSQLRows",
+    "pravega": "airflow_barrier.sources.pravega:Pravega",
 }
 #: Entry points by which other distributions name adapters of their own: kind -> ``module:class``.
 GROUP = "airflow_barrier.sources"

@@ -52,12 +52,22 @@ class Session:
         """Delete a group; again is fine."""
         self._manager.delete_reader_group(group, scope)
 
-    def begin(self, scope: str, stream: str, start: str, group: str) -> Positions:
-        """Read from where the group ``start`` begins, by a ``group`` of its own."""
-        cut = self._manager.create_reader_group(start, scope, stream, False).get_streamcut()
+    def begin(self, scope: str, stream: str, start: str | None, group: str) -> Positions:
+        """Read from where the group ``start`` begins, by a ``group`` of its own; from the stream's first event on if
+        ``start`` is None, or if there is no such group.
+        """
+        cut = None if start is None else self._cut_of(scope, stream, start)
         self._group = self._manager.create_reader_group(group, scope, stream, False, cut)
         self._at = self._positions(self._group)
         return self._at
+
+    def _cut_of(self, scope: str, stream: str, group: str) -> Any:
+        try:
+            return self._manager.create_reader_group(group, scope, stream, False).get_streamcut()
+        except BaseException as error:
+            if "TableDoesNotExist" not in str(error):
+                raise
+            return None  # it was deleted, and its name is no other group's for ever
 
     def slice(self) -> tuple[int | None, Sequence[int], Sequence[bytes], Positions]:
         """The next events of one of the segments: it, their offsets, themselves, and where the reading is then.
@@ -99,11 +109,11 @@ def _segment_of(offsets: Sequence[int], values: Sequence[bytes], before: Positio
     begun = [segment for segment, offset in before.items() if offset == offsets[0]]
     went_on = [segment for segment in begun if now.get(segment) == ends[-1]]
     ended = [segment for segment in begun if segment not in now]
-    (found, *others) = went_on or ended or [None]
-    return None if others else found
+    found = went_on or ended
+    return found[0] if len(found) == 1 else None
 
 
-def main(address: str, seconds: str, of: type[Session] = Session) -> None:
+def main(of: type[Session], address: str, seconds: str) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client prints
     session: Session | None = None
@@ -116,7 +126,7 @@ def main(address: str, seconds: str, of: type[Session] = Session) -> None:
         try:
             session = session or of(address)
             answer = True, getattr(session, name)(*arguments)
-        except BaseException as error:  # noqa: BLE001 - a panic of the client is none of Python's exceptions
+        except BaseException as error:
             answer = False, f"{type(error).__name__}: {error}"
         signal.alarm(0)
         pickle.dump(answer, answers)
@@ -124,4 +134,4 @@ def main(address: str, seconds: str, of: type[Session] = Session) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Session, *sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The sources' behaviour suite on landing folders, tables of others, topics and databases."""
+"""The sources' behaviour suite on landing folders, tables of others, topics, databases and streams."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from airflow_barrier.tables.iceberg import IcebergTables
 from tests.sources.behaviour import Behaviour, Place
 from tests.sources.databases import Beside, Database, database_of
 from tests.sources.landing import land
+from tests.sources.streams import source_of
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker
+from tests.support.pravega import Pravega
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,3 +179,30 @@ class TestPostgreSQLRows(TestPostgreSQL):
     def place(self, postgresql: PostgreSQL, spark_server: SparkServer) -> Iterator[Place]:
         with database_of(postgresql) as database:
             yield TimedRows(database, spark_server.warehouse / uuid4().hex)
+
+
+class Events:
+    """A stream."""
+
+    def __init__(self, server: Pravega, warehouse: Path) -> None:
+        self._server, self.catalog = server, Beside(warehouse)
+        self.source, self.absent = (source_of(server, name) for name in (server.stream(2), "absent"))
+
+    def arrive(self, *numbers: int) -> datetime:
+        self._server.write(self.source.stream, [(str(n), json.dumps({"n": n}).encode()) for n in numbers])
+        return datetime.now(timezone.utc)
+
+    def clear(self) -> None:
+        self._server.ask("truncate", self.source.stream, self._server.tail(self.source.stream))
+
+
+class TestPravega(Behaviour):
+    holds = True
+
+    @pytest.fixture
+    def place(self, pravega: Pravega, spark_server: SparkServer) -> Place:
+        return Events(pravega, spark_server.warehouse / uuid4().hex)
+
+    def give_up(self, place: Place, cut: Cut) -> None:
+        """The oldest barrier that is left begins where the cut ends."""
+        place.source.let_go(replace(cut, start=cut.end), place.catalog)

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from time import sleep, time
 
-import pravega_client
-
 from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Positions, Session, main
 
@@ -75,10 +73,6 @@ class Owner(Session):
         done = self._controller.ask("truncateStream", "StreamCut", "Answer", streamInfo=stream_info, cut=cut)
         assert done.status == 0, done
 
-    def groups(self, scope: str) -> list[str]:
-        """The groups of readers that there are."""
-        return sorted(name[3:] for name in self._manager.list_stream(scope) if name.startswith("_RG"))
-
 
 if __name__ == "__main__":
-    main(*sys.argv[1:], of=Owner)
+    main(Owner, *sys.argv[1:])

@@ -1,7 +1,7 @@
-"""Records of Kafka in Spark: what the connector reads becomes the declared columns, or an error that names the record.
+"""Records in Spark: what is read becomes the declared columns, or an error that names the record.
 
 A record is decoded whole before anything is made of it. So it does not depend on what a query uses whether a record is
-refused, and the rows of a job and the letters of a dead-letter table share out a topic's records between them.
+refused, and the rows of a job and the letters of a dead-letter table share out the records between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _END = "airflow_barrier_end"
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """The way that a topic's records are decoded.
+    """The way that the records of a topic or stream are decoded.
 
     :param format: ``json`` (one object a record), ``avro`` (one record of the schema), or ``binary``:
         the columns ``key`` and ``value`` as they are, which the job decodes.
@@ -128,12 +128,14 @@ def _avro_record(setting: str, text: str) -> dict[str, Any]:
     return dict(schema)
 
 
-def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool = False) -> DataFrame:
-    """The declared columns of records that Kafka's connector has read with their headers.
+def decoded(
+    records: DataFrame, form: RecordFormat, what: str, skip_broken: bool = False, place: str = _PLACE
+) -> DataFrame:
+    """The declared columns of records, which are as Kafka's connector reads them with their headers.
 
     A record that does not decode fails the action that meets it; see
     :func:`~airflow_barrier.sources.spark_errors.source_error`. With ``skip_broken`` it is left out: see
-    :func:`broken`. ``what`` is read, for errors: ``source purchases``.
+    :func:`broken`. ``what`` is read, for errors: ``source purchases``, and ``place`` SQL that says where a record is.
     """
     from airflow_barrier.sources.text.values import Values
 
@@ -142,7 +144,7 @@ def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool
         return records.selectExpr("key", "value", *carried)
     found, values = _found(records, form)
     fields = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
-    refused = "array()" if skip_broken else Values(what, _PLACE).fault("wrong")
+    refused = "array()" if skip_broken else Values(what, place).fault("wrong")
     rows = f"explode(CASE WHEN wrong IS NULL THEN array(struct({fields})) ELSE {refused} END) AS record"
     return found.selectExpr(*carried, rows).selectExpr(
         *(f"record.{quoted(name)}" for name in values), *map(quoted, form._metadata)
