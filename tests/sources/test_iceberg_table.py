@@ -313,7 +313,7 @@ def test_settings_that_cannot_work_are_refused_while_the_dag_is_parsed(settings:
 
 
 def test_a_kind_of_another_version_is_refused() -> None:
-    known = r"\['files', 'iceberg_table', 'kafka', 'postgresql', 'postgresql_rows'\]"
+    known = r"\['files', 'iceberg_table', 'kafka', 'postgresql', 'postgresql_rows', 'pravega'\]"
     with pytest.raises(BarrierError, match=rf"expected a kind of {known}, found 'pulsar'"):
         source_of(ExternalSource("orders", "pulsar"))
 

@@ -253,10 +253,18 @@ def test_lag_counts_bytes_that_were_not_taken_out(stream: Stream) -> None:
     assert later.note == "the stream was scaled since: segments that ended are not counted"
 
 
-@pytest.mark.kills("positions-are-not-cut-anew", case="sources/pravega/__init__.py")
-def test_a_stream_is_not_cut_anew(stream: Stream) -> None:
+@pytest.mark.kills("positions-are-not-cut-anew", "taken-changes-are-kept")
+def test_epochs_are_read_again_while_their_files_are_there_and_not_cut_anew(stream: Stream) -> None:
+    stream.write(*range(100))
+    first, second = stream.cut(), stream.cut()
     with pytest.raises(RevisionRefusedError, match="found a stream"):
         stream.source.recut(stream.cuts, set)
+    stream.source.let_go(first, stream.beside)
+    stream.source.check_held(first, stream.beside)
+    stream.source.let_go(second, stream.beside)
+    with pytest.raises(SourceDataError, match="1 files are gone"):
+        stream.source.check_held(first, stream.beside)
+    stream.source.check_held(second, stream.beside)
 
 
 # --- what cannot be entered -------------------------------------------------------------------------

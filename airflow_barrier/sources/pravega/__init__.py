@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: An event's number among all of the source stands for its offset, which its segment alone would make one.
 _AS_RECORDS = (
     "{stream} AS topic",
-    "segment AS partition",
+    "CAST(segment & 2147483647 AS INT) AS partition",  # the upper half of its number is when it began
     "seq AS offset",
     "CAST(NULL AS TIMESTAMP) AS timestamp",
     "CAST(NULL AS BINARY) AS key",
@@ -77,8 +77,8 @@ class Pravega:
     :param writer_schemas: for ``avro`` in Confluent's wire format: id -> the JSON text of the schema that it stands
         for. Events are read as ``avro_schema`` has it.
     :param dead_letters: the table, ``namespace.table``, that takes the events that do not decode, as for
-        :class:`~airflow_barrier.sources.kafka.Kafka`; ``topic`` is the stream there, ``partition`` the segment and
-        ``offset`` the event's number. Without it such an event fails the attempt.
+        :class:`~airflow_barrier.sources.kafka.Kafka`; ``topic`` is the stream there, ``partition`` the segment's
+        number without its epoch, and ``offset`` the event's number. Without it such an event fails the attempt.
 
     A job reads the format's columns and ``_seq``, the event's number among all of the source: of two events of one
     routing key the later one's is the greater. Between events of different keys it says nothing.
