@@ -36,6 +36,7 @@ pytest_plugins = [
     "tests.support.hdfs",
     "tests.support.kafka",
     "tests.support.registry",
+    "tests.support.pravega",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",
