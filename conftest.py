@@ -37,6 +37,7 @@ pytest_plugins = [
     "tests.support.kafka",
     "tests.support.pravega",
     "tests.support.registry",
+    "tests.support.pravega",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",

@@ -37,7 +37,7 @@ def resolved(modules: Path, folder: Path) -> list[Path]:
     with downloading(folder) as patiently:
         if not (own / "resolved").exists():
             patiently(_resolve, [find_java(), "-cp", ivy, "org.apache.ivy.Main"], modules, own)
-    return [*own.glob("*.jar")]
+    return [*own.glob("*.[jn]ar")]  # .nar: a jar with native code, as BookKeeper has
 
 
 def _resolve(ivy: list[str], modules: Path, folder: Path) -> None:

@@ -8,7 +8,20 @@ from tests.support.deployments import APART, SHARED
 from tests.support.drawing import variant_of
 
 #: Fixtures that start a server. PostgreSQL's, which starts with its first database, is told by the deployment.
-_SERVERS = frozenset({"airflow", "spark_server", "own_postgresql", "rest_server", "s3", "nessie", "cluster", "dbt"})
+_SERVERS = frozenset(
+    {
+        "airflow",
+        "spark_server",
+        "own_postgresql",
+        "rest_server",
+        "s3",
+        "nessie",
+        "cluster",
+        "dbt",
+        "pravega",
+        "pravega_cluster",
+    }
+)
 #: Deployments without a server.
 _ON_FILES = frozenset({SHARED[0], APART[0]})
 #: Folders that attack the protocol, or measure it.

@@ -25,6 +25,8 @@ _MESSAGES = {
     "Answer": ["1 status int32"],
 }
 _IN_PROGRESS = 0
+#: Events that may be on their way at once: without this number, each is waited for before the next one is written.
+_IN_FLIGHT = 1000
 
 
 class Owner(Session):
@@ -44,7 +46,7 @@ class Owner(Session):
 
     def write(self, scope: str, stream: str, events: Sequence[tuple[str, bytes]]) -> None:
         """Events by their routing keys, which are in the stream when it returns."""
-        writer = self._manager.create_writer(scope, stream)
+        writer = self._manager.create_writer(scope, stream, _IN_FLIGHT)
         for key, value in events:
             writer.write_event_bytes(value, key)
         writer.flush()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import IO
 
 from demo.jars import downloading
 from tests.support.waiting import patience
@@ -31,32 +32,48 @@ def serving(
 
     Raises RuntimeError with the end of ``log``, to which the process writes, if it ends or does not answer.
     """
-    # Where Linux's setpriv is there, a killed test run takes its server along.
-    dying_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*dying_with_us, *command],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            cwd=log.parent,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        process = started(command, output, log.parent, environment)
     try:
-        deadline = time.monotonic() + patience()
-        while not _answers(url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                how = "does not answer" if process.poll() is None else f"ended with code {process.returncode}"
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-                raise RuntimeError(f"{command[0]} {how} at {url}:\n{tail}\n(the whole log: {log})")
-            time.sleep(0.1)
+        await_answer(process, url, log)
         yield
     finally:
-        # Nothing that such a server keeps is needed afterwards.
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=patience())
+        killed(process)  # nothing that such a server keeps is needed afterwards
+
+
+def started(
+    command: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Return the process of a server, which works in ``folder`` and ends with the thread that starts it."""
+    # Where Linux's setpriv is there, a killed test run takes its server along.
+    dying_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    return subprocess.Popen(
+        [*dying_with_us, *command],
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+    )
+
+
+def await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until the server answers. Raises RuntimeError with the end of its log if it ends or does not answer."""
+    deadline = time.monotonic() + patience()
+    while not _answers(url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            how = "does not answer" if process.poll() is None else f"ended with code {process.returncode}"
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+            raise RuntimeError(f"the server {how} at {url}:\n{tail}\n(the whole log: {log})")
+        time.sleep(0.1)
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """Kill a server, with all that it started; one that has ended is fine."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=patience())
 
 
 def downloaded(path: str, digest: str) -> Path:
