@@ -22,15 +22,15 @@ _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading 
 _HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
 _KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
 _UNFIT = re.compile(
-    re.escape(RAISED + UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+)"
-    r"|(?P<file>\S+?)(?P<line>, line \d+)?)(?=\s|$)"
+    re.escape(RAISED + UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+"
+    r"|stream \S+, event \d+)|(?P<file>\S+?)(?P<line>, line \d+)?)(?=\s|$)"
 )
 _REMEDY = (
     "Mend the file or move it away, and clear the task; where another job has read it already, abort the barrier, so "
     "that the epoch is cut anew"
 )
-_REMEDY_IN_KAFKA = (
-    "A record in Kafka cannot be mended. Declare the source as its records are, or with format='binary' and have the "
+_REMEDY_IN_LOGS = (
+    "What was sent cannot be mended. Declare the source as its records are, or with format='binary' and have the "
     "job decode them and say what becomes of such a one; and abort the barrier, so that the epoch is cut anew"
 )
 
@@ -44,7 +44,7 @@ def source_error(error: BaseException, places: Sequence[str]) -> SourceDataError
     text = str(error)
     unfit = _UNFIT.search(text)
     if unfit is not None and unfit["record"]:
-        return SourceDataError(f"{unfit['record']}: {unfit['what']}. {_REMEDY_IN_KAFKA}")
+        return SourceDataError(f"{unfit['record']}: {unfit['what']}. {_REMEDY_IN_LOGS}")
     if unfit is not None:
         return SourceDataError(f"{unquote(unfit['file'])}{unfit['line'] or ''}: {unfit['what']}. {_REMEDY}")
     unreadable = _FILE.search(text)

@@ -257,7 +257,10 @@ def _events(
             segment, offsets, values, at = client.ask("slice")
             waited = waited + 1 if at == before else 0
             if waited > _PATIENCE:
-                raise client.unavailable(f"no events between {_as_text(at)} and {_as_text(end)}, where some are")
+                raise client.unavailable(
+                    f"no events between {_as_text(at)} and {_as_text(end)}, where some are (the client reads none from "
+                    "an event without a byte on)"
+                )
             if not values:
                 continue
             if segment is None:
