@@ -41,11 +41,11 @@ class Session:
         return scope in self._manager.list_scope() and stream in self._manager.list_stream(scope)
 
     def tail(self, scope: str, stream: str, group: str) -> Positions:
-        """Where the stream ended when the group was made, which is now if there is none of that name yet."""
+        """Return where the stream ended when the group was made, which is now if there is none of that name yet."""
         return self._positions(self._manager.create_reader_group(group, scope, stream, True))
 
     def head(self, scope: str, stream: str, group: str) -> Positions:
-        """Where the group begins: at the stream's first event, if there is none of that name yet."""
+        """Return where the group begins: at the stream's first event, if there is none of that name yet."""
         return self._positions(self._manager.create_reader_group(group, scope, stream, False))
 
     def forget(self, scope: str, group: str) -> None:

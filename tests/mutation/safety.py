@@ -76,6 +76,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "begins-anew-after-a-cut": "A source begins anew only after a cut of it.",
         "ahead-up-to-a-limit": "While no barrier may open, changes are taken out up to a limit that people know.",
         "taken-changes-are-kept": "An epoch whose changes were deleted is not read as a smaller one.",
+        "stream-is-there": "A stream that is not there is not read as an empty one.",
         "the-same-stream": "A stream that was made anew is not read on from positions in the former one.",
         "events-are-not-passed-over": "Events that a stream has let go of before they were read are told.",
         "events-follow-each-other": "So are those that go while they are read.",

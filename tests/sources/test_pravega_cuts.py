@@ -167,6 +167,13 @@ def test_an_end_that_pravega_has_forgotten_is_found_again(stream: Stream) -> Non
     assert numbers_of(stream.cuts) == list(range(300))
 
 
+@pytest.mark.kills("stream-is-there")
+def test_a_stream_that_is_not_there_is_told(stream: Stream) -> None:
+    stream.server.ask("drop", stream.name)
+    with pytest.raises(SourceDataError, match=rf"expected stream {SCOPE}/{stream.name} at .*, found none; create it"):
+        stream.cut()
+
+
 @pytest.mark.kills("the-same-stream")
 def test_a_stream_that_was_made_anew_is_told(stream: Stream) -> None:
     stream.write(*range(100))

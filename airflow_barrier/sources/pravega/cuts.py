@@ -92,7 +92,7 @@ def _as_text(positions: Positions) -> dict[str, int]:
 
 def check_there(client: Client, scope: str, stream: str) -> None:
     if not client.ask("has", scope, stream):
-        raise SourceDataError(
+        raise SourceDataError(  # safety: stream-is-there
             f"{client.what}: expected stream {scope}/{stream} at {client.address}, found none; create it, or correct "
             "its name"
         )
@@ -131,7 +131,7 @@ def _group(reading: Reading, request: CutRequest) -> str:
 
 
 def _start(reading: Reading, request: CutRequest, end: Positions) -> Positions | None:
-    """Where the epoch begins, None: at the stream's first event."""
+    """Return where the epoch begins, None: at the stream's first event."""
     if request.start is None:
         if request.already is None:
             return None
@@ -181,7 +181,7 @@ def _passing_group(client: Client, scope: str) -> Iterator[str]:
 
 
 def _there(reading: Reading, first: int, group: str) -> Mapping[str, Any] | None:
-    """What a worker took out before, for the same barrier."""
+    """Return what a worker took out before, for the same barrier."""
     for described in _described(reading.catalog, reading.folder):
         if (described.first, described.group) == (first, group):
             found: Mapping[str, Any] = json.loads(reading.catalog.read_text(f"{reading.folder}/{described}"))
