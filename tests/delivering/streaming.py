@@ -1,4 +1,4 @@
-"""A topic, a table and a topic: processes that produce, run the job of each epoch, and deliver, until they are killed.
+"""A log, a table and a log: processes that produce, run the job of each epoch, and deliver, until they are killed.
 
 Each says through a pipe what it does, and waits at a step of its work where it is told to: so it can be killed there. A
 :class:`Hand` is the test's end of it.
@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from multiprocessing.connection import Connection
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -30,11 +31,11 @@ from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Asking, Ready, Waiting, begin, close, give_up
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Position, Rows
+from airflow_barrier.protocol.deliveries import Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import Retryable
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.sinks.kafka import KafkaSink, client
 from airflow_barrier.sources.kafka import Kafka as Source
 from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
@@ -61,11 +62,54 @@ _TRIES, _PAUSE = 100, 0.2
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Where everything is; ``source`` and ``target`` are topics."""
+class Stream(ABC):
+    """Where everything is: it comes from one log and goes into another one."""
+
+    #: what the end of a cut has up to where it reads
+    ends_in: ClassVar[str]
 
     settings: Settings
     spark: str
+
+    @property
+    @abstractmethod
+    def credentials(self) -> Credentials: ...
+
+    @property
+    @abstractmethod
+    def external(self) -> ExternalSource: ...
+
+    @property
+    @abstractmethod
+    def sink(self) -> SinkDeclaration: ...
+
+    @abstractmethod
+    def ends(self) -> dict[str, int]:
+        """By part of the source, up to where it can be read now."""
+
+    @abstractmethod
+    def watch(self, stage: Stage) -> None:
+        """From now on, come to a step before and after each call to the sink's system."""
+
+    @property
+    def fragment(self) -> Fragment:
+        return Fragment(TOPOLOGY, "dag", (Job("load", "dag", outlets=(TABLE,), externals=(self.external,)),))
+
+    def connect(self) -> Deployment:
+        return Deployment.connect(self.settings, credentials=lambda *_: self.credentials)
+
+    def ends_of(self, deployment: Deployment, barrier: Barrier | None) -> dict[str, int]:
+        """By part of the source, up to where the barriers up to this one have read."""
+        cuts = deployment.meta.cuts.of(TOPOLOGY, barrier.barrier_id) if barrier else {}
+        return dict(cuts["integers"].end[self.ends_in]) if "integers" in cuts else {}
+
+
+@dataclass(frozen=True)
+class Topics(Stream):
+    """``source`` and ``target`` are topics."""
+
+    ends_in = "offsets"
+
     broker: str
     source: str
     target: str
@@ -76,20 +120,31 @@ class Stream:
         return Credentials("kafka_default", extra={"bootstrap.servers": self.broker})
 
     @property
-    def fragment(self) -> Fragment:
-        source = Source(self.source, name="integers", schema="k BIGINT, n BIGINT")
-        return Fragment(TOPOLOGY, "dag", (Job("load", "dag", outlets=(TABLE,), externals=(source.declare(),)),))
+    def external(self) -> ExternalSource:
+        return Source(self.source, name="integers", schema="k BIGINT, n BIGINT").declare()
 
-    def connect(self) -> Deployment:
-        return Deployment.connect(self.settings, credentials=lambda *_: self.credentials)
+    @property
+    def sink(self) -> SinkDeclaration:
+        sink = KafkaSink(name=SINK, key=["k"], ledger=self.ledger)
+        return sink.declare({TABLE: self.target}, Rows.APPENDS, "dag")
 
     def ends(self) -> dict[str, int]:
-        """By partition of the source, up to where it can be read now."""
         admin = Reader(self.broker).admin()
         partitions = admin.list_topics(self.source, patience()).topics[self.source].partitions
         latest = {TopicPartition(self.source, each): OffsetSpec.latest() for each in partitions}
         asked = admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
         return {str(each.partition): answer.result(patience()).offset for each, answer in asked.items()}
+
+    def watch(self, stage: Stage) -> None:
+        original = client.call
+
+        def call(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+            stage.at(f"before {name}")
+            answer = original(name, ask, *arguments, **options)
+            stage.at(f"after {name}")
+            return answer
+
+        client.call = call
 
 
 def newest(deployment: Deployment) -> Barrier | None:
@@ -97,12 +152,6 @@ def newest(deployment: Deployment) -> Barrier | None:
     if TOPOLOGY not in deployment.meta.topologies.names():
         return None
     return next(iter(deployment.meta.barriers.newest(TOPOLOGY, [BarrierState.COMMIT], limit=1)), None)
-
-
-def ends_of(deployment: Deployment, barrier: Barrier | None) -> dict[str, int]:
-    """By partition of the source, up to where the barriers up to this one have read."""
-    cuts = deployment.meta.cuts.of(TOPOLOGY, barrier.barrier_id) if barrier else {}
-    return dict(cuts["integers"].end["offsets"]) if "integers" in cuts else {}
 
 
 # --- a process, from within -----------------------------------------------------------------------
@@ -175,7 +224,7 @@ def _tries(stage: Stage) -> Iterator[Callable[[], None]]:
 # --- the producer ---------------------------------------------------------------------------------
 
 
-def produce(stage: Stage, stream: Stream, integers: int, parcel: int, seed: int) -> None:
+def produce(stage: Stage, stream: Topics, integers: int, parcel: int, seed: int) -> None:
     """Send integers in transactions of ``parcel``, as many as it is told to; some it aborts, and sends again later."""
     random, grant = Random(seed), 0
     waiting = deque(range(first, min(first + parcel, integers)) for first in range(0, integers, parcel))
@@ -254,7 +303,7 @@ def work(stage: Stage, stream: Stream) -> None:
             try:
                 last = newest(deployment)
                 number = (last.barrier_id if last else 0) + 1
-                if stream.ends() == ends_of(deployment, last):
+                if stream.ends() == stream.ends_of(deployment, last):
                     done()
                     stage.pause()
                 elif _process(stage, stream, deployment, number):
@@ -318,13 +367,11 @@ def _load(stage: Stage, epoch: Epoch) -> None:
 def deliver(stage: Stage, stream: Stream, name: str) -> None:
     """Deliver whatever is COMMIT, the first barrier by itself; ``name`` tells the task from others."""
     delivering._PAUSE = _PAUSE
-    _watch(stage)
-    sink = KafkaSink(name=SINK, key=["k"], ledger=stream.ledger)
+    stream.watch(stage)
     deployment, session = stream.connect(), connect_session(stream.spark)
     meta = deployment.meta.deliveries
     try:
-        declaration = sink.declare({TABLE: stream.target}, Rows.APPENDS, "dag")
-        record = meta.register(TOPOLOGY, declaration, "test")
+        record = meta.register(TOPOLOGY, stream.sink, "test")
         other = record.deliverer
         for done in _tries(stage):
             last, position = newest(deployment), meta.get(TOPOLOGY, SINK).position
@@ -353,18 +400,6 @@ def deliver(stage: Stage, stream: Stream, name: str) -> None:
     finally:
         stop_session(session)
         deployment.close()
-
-
-def _watch(stage: Stage) -> None:
-    original = client.call
-
-    def call(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        stage.at(f"before {name}")
-        answer = original(name, ask, *arguments, **options)
-        stage.at(f"after {name}")
-        return answer
-
-    client.call = call
 
 
 def position_of(deployment: Deployment) -> Position | None:

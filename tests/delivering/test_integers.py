@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections import Counter, defaultdict
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -24,7 +22,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.deliveries import Position
 from tests.delivering import streaming
-from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Stream, hands
+from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Topics, hands
 from tests.sinks.kafka_topics import header_of
 from tests.support.kafka import Kafka, Reader
 from tests.support.reporting import report
@@ -68,28 +66,14 @@ def strikes(random: Random) -> list[Strike]:
 
 
 @pytest.fixture
-def stream(spark_server: SparkServer, own_kafka: Kafka, tmp_path: Path) -> Iterator[Stream]:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
-    catalog = f"sqlite:///{spark_server.catalog_db}"
-    settings = Settings(f"sqlite:///{tmp_path}/meta.db", catalog, spark_server.warehouse.as_uri())
+def stream(integers_settings: Settings, spark_server: SparkServer, own_kafka: Kafka) -> Topics:
     source, target = own_kafka.topic(4), own_kafka.topic(3)
-    stream = Stream(settings, spark_server.url, own_kafka.address, source, target, "ledger")
-    deployment = stream.connect()
-    deployment.tables.catalog.create_namespace_if_not_exists(TOPOLOGY)
-    columns = Schema(NestedField(1, "k", LongType()), NestedField(2, "n", LongType()))
-    deployment.tables.catalog.create_table(TABLE, columns)
-    yield stream
-    deployment.tables.catalog.drop_table(TABLE)
-    # the next test has another MetaService, which may not lead what this one's journal says is led by this one
-    shutil.rmtree(spark_server.warehouse / "_barrier" / TOPOLOGY)
-    deployment.close()
+    return Topics(integers_settings, spark_server.url, own_kafka.address, source, target, "ledger")
 
 
 @pytest.mark.drawn("large ones")
 @pytest.mark.timeout(900)
-def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
+def test_integers_in_and_out(stream: Topics, own_kafka: Kafka) -> None:
     seed = int(os.environ.get(_SEED) or int.from_bytes(os.urandom(4), "big"))
     print(f"{_SEED}={seed}")
     began, plan = time.monotonic(), strikes(Random(seed))
@@ -118,7 +102,7 @@ def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
 class Run:
     """The producer, and those that are the job and the deliverer at present."""
 
-    def __init__(self, stream: Stream, broker: Kafka, found: list[Hand]) -> None:
+    def __init__(self, stream: Topics, broker: Kafka, found: list[Hand]) -> None:
         self._stream = stream
         self._broker = broker
         self._hands = found
@@ -163,7 +147,7 @@ class Run:
             last = streaming.newest(deployment)
             assert last is not None
             at = streaming.position_of(deployment)
-            return streaming.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
+            return self._stream.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
 
         wait_for("all integers to be delivered", is_delivered)
         deployment.close()
@@ -202,7 +186,7 @@ class Run:
 class Looked:
     """What a plain consumer has read of the target, from before the first record until after the last one."""
 
-    stream: Stream
+    stream: Topics
     messages: list[Message] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -246,7 +230,7 @@ def _places(messages: Sequence[Message]) -> list[tuple[int | None, int | None, b
 
 
 @contextmanager
-def looking(stream: Stream) -> Iterator[Looked]:
+def looking(stream: Topics) -> Iterator[Looked]:
     looked, stop = Looked(stream), Event()
     thread = Thread(target=looked.run, args=(stop,))
     thread.start()
@@ -262,7 +246,7 @@ def looking(stream: Stream) -> Iterator[Looked]:
 # --- what has to hold -----------------------------------------------------------------------------
 
 
-def check(stream: Stream, broker: Kafka, deployment: Deployment) -> int:
+def check(stream: Topics, broker: Kafka, deployment: Deployment) -> int:
     """Everything, by what readers of committed records find in the end; returns how many barriers there were."""
     came, went = broker.records(stream.source), broker.records(stream.target)
     every = list(range(_INTEGERS))
