@@ -35,6 +35,7 @@ pytest_plugins = [
     "tests.support.nessie",
     "tests.support.hdfs",
     "tests.support.kafka",
+    "tests.support.pravega",
     "tests.support.registry",
     "tests.support.sharing",
     "tests.support.computing",

@@ -99,11 +99,11 @@ def _segment_of(offsets: Sequence[int], values: Sequence[bytes], before: Positio
     begun = [segment for segment, offset in before.items() if offset == offsets[0]]
     went_on = [segment for segment in begun if now.get(segment) == ends[-1]]
     ended = [segment for segment in begun if segment not in now]
-    (found, *others) = went_on or ended or [None]
-    return None if others else found
+    found = went_on or ended
+    return found[0] if len(found) == 1 else None
 
 
-def main(address: str, seconds: str, of: type[Session] = Session) -> None:
+def main(of: type[Session], address: str, seconds: str) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client prints
     session: Session | None = None
@@ -116,7 +116,7 @@ def main(address: str, seconds: str, of: type[Session] = Session) -> None:
         try:
             session = session or of(address)
             answer = True, getattr(session, name)(*arguments)
-        except BaseException as error:  # noqa: BLE001 - a panic of the client is none of Python's exceptions
+        except BaseException as error:
             answer = False, f"{type(error).__name__}: {error}"
         signal.alarm(0)
         pickle.dump(answer, answers)
@@ -124,4 +124,4 @@ def main(address: str, seconds: str, of: type[Session] = Session) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Session, *sys.argv[1:])

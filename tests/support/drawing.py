@@ -43,6 +43,7 @@ PARTS = 10
 LISTS = frozenset(
     {
         "Kafka",
+        "Pravega",
         "behaviour of sources",
         "corrections",
         "deliveries of many rows",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from time import sleep, time
-
-import pravega_client
+from uuid import uuid4
 
 from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Positions, Session, main
@@ -75,10 +74,39 @@ class Owner(Session):
         done = self._controller.ask("truncateStream", "StreamCut", "Answer", streamInfo=stream_info, cut=cut)
         assert done.status == 0, done
 
+    def events(self, scope: str, stream: str) -> list[bytes]:
+        """All events, those of a routing key in their order."""
+        start, group, now = (f"e-{uuid4().hex}" for _ in range(3))
+        end = self.tail(scope, stream, now)
+        found: list[bytes] = []
+        at = self.begin(scope, stream, start, group)
+        while at != end:
+            _, _, values, at = self.slice()
+            found += values
+        for each in (start, group, now):
+            self.forget(scope, each)
+        return found
+
+    def bytes_of(self, scope: str, stream: str) -> list[bytes]:
+        """All events of a stream of one segment that are not truncated."""
+        segment = self._manager.create_byte_stream(scope, stream)
+        head, tail = segment.current_head_offset(), segment.current_tail_offset()
+        segment.seek(head, 0)
+        held = b""
+        while len(held) < tail - head:
+            part = bytearray(tail - head - len(held))
+            held += part[: segment.readinto(part)]
+        found = []
+        while held:
+            end = 8 + int.from_bytes(held[4:8], "big")
+            found.append(held[8:end])
+            held = held[end:]
+        return found
+
     def groups(self, scope: str) -> list[str]:
         """The groups of readers that there are."""
         return sorted(name[3:] for name in self._manager.list_stream(scope) if name.startswith("_RG"))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:], of=Owner)
+    main(Owner, *sys.argv[1:])
