@@ -31,7 +31,9 @@ DDL = (
 )
 pytestmark = [
     pytest.mark.drawn("topics in Spark"),
-    pytest.mark.touches("sources/kafka/__init__.py", "sources/messages/records.py", "spark/driver.py", "spark/epoch.py"),
+    pytest.mark.touches(
+        "sources/kafka/__init__.py", "sources/messages/records.py", "spark/driver.py", "spark/epoch.py"
+    ),
 ]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from time import sleep, time
 from uuid import uuid4
 
+from pravega_client import StreamRetentionPolicy, StreamScalingPolicy
+
 from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Positions, Session, main
 
@@ -38,6 +40,17 @@ class Owner(Session):
 
     def make(self, scope: str, stream: str, segments: int) -> None:
         assert self._manager.create_stream(scope, stream, segments)
+
+    def make_expiring(self, scope: str, stream: str) -> None:
+        """One of which the server lets events go."""
+        scaling, expiring = StreamScalingPolicy.fixed_scaling_policy(1), StreamRetentionPolicy.by_size(10**9)
+        assert self._manager.create_stream_with_policy(scope, stream, scaling, expiring)
+
+    def seal(self, scope: str, stream: str) -> None:
+        assert self._manager.seal_stream(scope, stream)
+
+    def streams(self, scope: str) -> list[str]:
+        return sorted(self._manager.list_stream(scope))
 
     def drop(self, scope: str, stream: str) -> None:
         assert self._manager.seal_stream(scope, stream)

@@ -173,10 +173,8 @@ class PravegaChannel:
         words = ledgers.words_of(who, self._ledger)
         opened(who, words, entry.record, ours, None)  # the stream may have been made anew since
         record = entry.record.delivered(ours, delivery.position)
-        counts: dict[str, Counts] = {}
         with self._in_transaction() as transaction:
-            for table in sorted(delivery.tables):
-                counts[table] = self._send_rows(table, delivery)
+            counts = self._send(delivery)
             self._entry = None
             said = ledgers.said_of(delivery, counts)
             self._append(Entry(BEGUN, entry.epoch, entry.opener, record, transaction), said)
@@ -195,22 +193,26 @@ class PravegaChannel:
                 f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
             )
 
-    def _send_rows(self, table: str, delivery: Delivery) -> Counts:
+    def _send(self, delivery: Delivery) -> dict[str, Counts]:
+        """Send all rows, and return what became of them by table."""
         assert self._deliverer is not None
-        ops: Counter[str] = Counter()
         batch: list[Event] = []
         size = 0
-        label = self._targets[table]
-        for op, event in events_of(str(self), self._deliverer.topology, table, label, self._key(table), delivery):
-            ops[op] += 1
-            batch.append(event)
-            size += len(event[1])
-            if size >= _BATCH or len(batch) >= _MANY:
-                self._client.change("send", batch)
-                batch, size = [], 0
+        counts = {}
+        for table in sorted(delivery.tables):
+            ops: Counter[str] = Counter()
+            topology, label, key = self._deliverer.topology, self._targets[table], self._key(table)
+            for op, event in events_of(str(self), topology, table, label, key, delivery):
+                ops[op] += 1
+                batch.append(event)
+                size += len(event[1])
+                if size >= _BATCH or len(batch) >= _MANY:
+                    self._client.change("send", batch)
+                    batch, size = [], 0
+            counts[table] = counted(ops)
         if batch:
             self._client.change("send", batch)
-        return counted(ops)
+        return counts
 
     # --- transactions -----------------------------------------------------------------------------
 
