@@ -228,7 +228,7 @@ class PravegaChannel:
             raise
 
     def _check_stands(self, transaction: int) -> None:
-        """Whoever opens the sink from now on finds this transaction, and ends it."""
+        """See that the entry counts: then whoever opens the sink from now on finds the transaction, and ends it."""
         begun = self._read().begun
         if begun is None or begun.transaction != transaction:
             raise self._fenced()  # safety: stream-fences-deliverers

@@ -9,7 +9,7 @@ from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.sinks.json_rows import JSON, beginnings, named, rows_of
 from airflow_barrier.sinks.port import Delivery
 
-#: Bytes of an event that Pravega's clients take, with its header.
+#: Bytes of an event that Pravega's Java writers take, with its header. Its Python client would send more.
 LARGEST = 8 * 1024**2
 _HEADER = 8
 #: An event with its routing key. Events of one routing key keep their order.

@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the entries come to. ``opener``: the only deliverer, of ``epoch``. ``record``: what was delivered (None:
+    """The sum of the entries. ``opener``: the only deliverer, of ``epoch``. ``record``: what was delivered (None:
     nobody has settled anything), which stands at ``offset``; ``begun``: a transaction since, whose outcome Pravega has.
     """
 
@@ -67,7 +67,7 @@ def said_of(delivery: Delivery, counts: Mapping[str, Counts]) -> dict[str, Any]:
 
 
 def read(what: str, name: str, entries: Iterable[tuple[int, bytes]]) -> Ledger:
-    """What the entries of the ledger ``name`` come to, by their offsets. Raises LedgerError for one that is none."""
+    """Return the sum of the entries of the ledger ``name``, by their offsets. Raises LedgerError for what is none."""
     found = Ledger()
     for offset, value in entries:
         entry = _entry(what, name, offset, value)
