@@ -37,7 +37,6 @@ pytest_plugins = [
     "tests.support.kafka",
     "tests.support.pravega",
     "tests.support.registry",
-    "tests.support.pravega",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",

@@ -11,6 +11,7 @@ _ADAPTERS = {
     "files": "airflow_barrier.sinks.files:FileSink",
     "kafka": "airflow_barrier.sinks.kafka:KafkaSink",
     "postgresql": "airflow_barrier.sinks.postgresql:PostgreSQLSink",
+    "pravega": "airflow_barrier.sinks.pravega:PravegaSink",
 }
 #: Entry points by which other distributions name adapters of their own: kind -> ``module:class``.
 GROUP = "airflow_barrier.sinks"

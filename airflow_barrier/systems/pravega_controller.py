@@ -20,6 +20,7 @@ _KINDS = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
     "double": FieldDescriptorProto.TYPE_DOUBLE,
+    "bool": FieldDescriptorProto.TYPE_BOOL,
 }
 
 

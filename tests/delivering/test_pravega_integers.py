@@ -46,9 +46,7 @@ _OF_THE_DELIVERER = tuple(
 _STEPS = {
     JOB: _OF_THE_JOB,
     DELIVERER: _OF_THE_DELIVERER,
-    **dict.fromkeys(
-        SERVERS, (streaming.CLOSED, "before send", "before append", "before commit_transaction")
-    ),
+    **dict.fromkeys(SERVERS, (streaming.CLOSED, "before send", "before append", "before commit_transaction")),
 }
 
 
@@ -104,7 +102,9 @@ def produce(stage: Stage, stream: Streams, integers: int, parcel: int) -> None:
                 grant += stage.hear()
             grant -= 1
             numbers = range(first, min(first + parcel, integers))
-            events = [(str(n % streaming.KEYS), json.dumps({"k": n % streaming.KEYS, "n": n}).encode()) for n in numbers]
+            events = [
+                (str(n % streaming.KEYS), json.dumps({"k": n % streaming.KEYS, "n": n}).encode()) for n in numbers
+            ]
             owner.ask("write", SCOPE, stream.source, events)
             stage.say("written")
     stage.say("sent")

@@ -56,6 +56,10 @@ class Pravega:
         """Events by their routing keys."""
         self.ask("write", stream, list(events))
 
+    def events(self, stream: str) -> list[bytes]:
+        """All events, those of a routing key in their order."""
+        return self.ask("events", stream)  # type: ignore[no-any-return]
+
     def tail(self, stream: str) -> dict[int, int]:
         return self.ask("tail", stream, f"t-{uuid4().hex}")  # type: ignore[no-any-return]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from time import sleep, time
+from uuid import uuid4
+
+from pravega_client import StreamRetentionPolicy, StreamScalingPolicy
 
 from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Positions, Session, main
@@ -40,6 +43,17 @@ class Owner(Session):
     def make(self, scope: str, stream: str, segments: int) -> None:
         assert self._manager.create_stream(scope, stream, segments)
 
+    def make_expiring(self, scope: str, stream: str) -> None:
+        """One of which the server lets events go."""
+        scaling, expiring = StreamScalingPolicy.fixed_scaling_policy(1), StreamRetentionPolicy.by_size(10**9)
+        assert self._manager.create_stream_with_policy(scope, stream, scaling, expiring)
+
+    def seal(self, scope: str, stream: str) -> None:
+        assert self._manager.seal_stream(scope, stream)
+
+    def streams(self, scope: str) -> list[str]:
+        return sorted(self._manager.list_stream(scope))
+
     def drop(self, scope: str, stream: str) -> None:
         assert self._manager.seal_stream(scope, stream)
         assert self._manager.delete_stream(scope, stream)
@@ -74,6 +88,35 @@ class Owner(Session):
         stream_info = {"scope": scope, "stream": stream}
         done = self._controller.ask("truncateStream", "StreamCut", "Answer", streamInfo=stream_info, cut=cut)
         assert done.status == 0, done
+
+    def events(self, scope: str, stream: str) -> list[bytes]:
+        """All events, those of a routing key in their order."""
+        start, group, now = (f"e-{uuid4().hex}" for _ in range(3))
+        end = self.tail(scope, stream, now)
+        found: list[bytes] = []
+        at = self.begin(scope, stream, start, group)
+        while at != end:
+            _, _, values, at = self.slice()
+            found += values
+        for each in (start, group, now):
+            self.forget(scope, each)
+        return found
+
+    def bytes_of(self, scope: str, stream: str) -> list[bytes]:
+        """All events of a stream of one segment that are not truncated."""
+        segment = self._manager.create_byte_stream(scope, stream)
+        head, tail = segment.current_head_offset(), segment.current_tail_offset()
+        segment.seek(head, 0)
+        held = b""
+        while len(held) < tail - head:
+            part = bytearray(tail - head - len(held))
+            held += part[: segment.readinto(part)]
+        found = []
+        while held:
+            end = 8 + int.from_bytes(held[4:8], "big")
+            found.append(held[8:end])
+            held = held[end:]
+        return found
 
 
 if __name__ == "__main__":

@@ -28,12 +28,12 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.sinks.json_values import json_fault
+from airflow_barrier.sinks.json_rows import check_columns, counted, key_of_rows
 from airflow_barrier.sinks.kafka import client
 from airflow_barrier.sinks.kafka import ledger as ledgers
 from airflow_barrier.sinks.kafka.client import Cluster
 from airflow_barrier.sinks.kafka.ledger import Record
-from airflow_barrier.sinks.kafka.records import Produced, counted, key_of_rows, records_of
+from airflow_barrier.sinks.kafka.records import Produced, records_of
 from airflow_barrier.sinks.kafka.topics import (
     Topic,
     find_ledger,
@@ -91,7 +91,7 @@ class KafkaChannel:
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
         """See the port."""
         for table, schema in sorted(schemas.items()):
-            self._check_columns(table, schema)
+            check_columns(str(self), table, schema, self._key(table))
         topics = self._find_topics()
         ledger = find_ledger(str(self), self._cluster, self._ledger)
         if ledger is None:
@@ -102,19 +102,6 @@ class KafkaChannel:
             self._drop()
         keyed = self._declared.rows is Rows.CHANGES
         return {table: tuple(self._key(table)) if keyed else () for table in schemas}
-
-    def _check_columns(self, table: str, schema: pa.Schema) -> None:
-        if missing := sorted(set(self._key(table)) - set(schema.names)):
-            raise SinkRefusedError(
-                f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
-                f"{', '.join(schema.names)}; correct key=[...]"
-            )
-        for column in schema:
-            fault = json_fault(column.type)
-            if fault:
-                raise SinkRefusedError(
-                    f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
-                )
 
     def _check_timeout(self) -> None:
         """Compare with the brokers' limit, if the connection's user may see it: else brokers refuse when the sink is
