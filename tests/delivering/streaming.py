@@ -472,7 +472,7 @@ class Hand:
             said = self._pipe.recv()
         except EOFError:
             raise AssertionError(f"{self.name} has ended: {self.heard[-9:]}") from None
-        assert said[0] != "failed", f"{self.name}: {said[1]}"
+        assert said[0] != "failed", f"{self.name}: {said[1]} after {self.heard[-3:]}"
         self.heard.append(said)
         self.counted[said[0]] += 1
 

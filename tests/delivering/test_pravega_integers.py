@@ -138,9 +138,10 @@ def test_integers_in_and_out_of_pravega(stream: Streams, pravega_cluster: Cluste
     barriers = check(stream, pravega_cluster, deployment)
     deployment.close()
     kills = ", ".join(f"{len(steps)} of the {victim}" for victim, steps in _STEPS.items())
+    seconds = time.monotonic() - began
     report(
-        f"integers through Pravega: {_INTEGERS:,} in and out by {barriers} barriers in {time.monotonic() - began:.0f} s, "
-        f"the source scaled twice; kills: {kills}; 0 lost, 0 twice, each key in order, no barrier torn (seed {seed})"
+        f"integers through Pravega: {_INTEGERS:,} in and out by {barriers} barriers in {seconds:.0f} s, the source "
+        f"scaled twice; kills: {kills}; 0 lost, 0 twice, each key in order, no barrier torn (seed {seed})"
     )
 
 

@@ -301,6 +301,7 @@ def test_what_cannot_be_entered_or_declared_is_told(pravega: Server, tmp_path: P
         for settings, expected in (
             ({"stream": "a_b"}, "stream: expected letters, digits, '.' and '-', 200 at most, found 'a_b'"),
             ({"stream": "s", "scope": "a/b"}, "scope: expected letters"),
+            ({"stream": "s", "metadata": ("key",)}, r"expected metadata to be \(\) or \('seq',\), found \('key',\)"),
             ({"stream": "s", "schema": ""}, "schema and format='json' belong together"),
         ):
             with case(expected), pytest.raises(ConfigurationError, match=expected):

@@ -50,7 +50,7 @@ def session(spark_server: SparkServer) -> Iterator[SparkSession]:
 
 def cut_of(server: Server, warehouse: Path, values: list[bytes], **settings: Any) -> tuple[Pravega, Cut]:
     """A stream of one segment that has these events."""
-    source = source_of(server, server.stream(), **settings)
+    source = source_of(server, server.stream(), metadata=("seq",), **settings)
     server.write(source.stream, [("k", value) for value in values])
     return source, Cutter(source, Beside(warehouse)).cut(day(1))
 
@@ -83,6 +83,9 @@ def test_events_of_each_format_with_their_numbers(pravega: Server, session: Spar
         avro_schema=json.dumps(AVRO),
         writer_schemas={9: json.dumps(AVRO)},
     )
+    without = source_of(pravega, source.stream, format="avro", schema="", avro_schema=json.dumps(AVRO))
+    no_delta: Any = None
+    assert without.load(session, cut, None, day(1), "lake", no_delta, {}).columns == ["n", "who"]
     told = adapter_of(decode(ExternalSource, json.loads(json.dumps(encode(source.for_driver())))))
     assert isinstance(told, Pravega)
     assert rows(session, told, cut) == [(7, "you", 1)]
@@ -97,7 +100,7 @@ def test_an_event_that_does_not_decode_is_named_or_left_out(
     error = source_error(caught.value, [])
     assert str(error).startswith(f"stream {source.stream}, event 2: source events: expected n BIGINT")
     assert "secret" not in str(error)
-    lenient = source_of(pravega, source.stream, dead_letters="shop.broken")
+    lenient = source_of(pravega, source.stream, metadata=["seq"], dead_letters="shop.broken")
     assert rows(session, lenient, cut) == [(1, 1), (3, 3)]
     (letter,) = lenient.letters(session, cut, day(1), {}).collect()
     assert letter.asDict() == {

@@ -49,6 +49,7 @@ _AS_RECORDS = (
     "value",
     "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
 )
+_SEQ = "seq"
 _PLACE = "concat('stream ', topic, ', event ', offset)"
 
 
@@ -62,7 +63,8 @@ class Pravega:
     nobody reads, keep the ends of the newest epochs at Pravega (``airflow-barrier-…``).
 
     The stream may scale at any time. Pravega keeps the order of events of one routing key, and so does the column
-    ``_seq``. It keeps no routing keys and no times: what a job needs of them has to be in the event.
+    ``_seq``, which can be asked for. It keeps no routing keys and no times: what a job needs of them has to be in the
+    event.
 
     Pravega was archived by the CNCF in September 2025. Its last Python client (0.3.8) runs on Python 3.10 and 3.11 on
     x86-64, and reads nothing from an event without a byte on: its barriers do not open. Here it enters servers without
@@ -77,12 +79,11 @@ class Pravega:
     :param avro_schema: for ``avro``: the schema's JSON text.
     :param writer_schemas: for ``avro`` in Confluent's wire format: id -> the JSON text of the schema that it stands
         for. Events are read as ``avro_schema`` has it.
+    :param metadata: ``("seq",)``: each event's number among all of the source comes as the column ``_seq``, too. Of two
+        events of one routing key the later one's is the greater; between events of different keys it says nothing.
     :param dead_letters: the table, ``namespace.table``, that takes the events that do not decode, as for
         :class:`~airflow_barrier.sources.kafka.Kafka`; ``topic`` is the stream there, ``partition`` the segment's
         number without its epoch, and ``offset`` the event's number. Without it such an event fails the attempt.
-
-    A job reads the format's columns and ``_seq``, the event's number among all of the source: of two events of one
-    routing key the later one's is the greater. Between events of different keys it says nothing.
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -102,6 +103,7 @@ class Pravega:
     schema: str = ""
     avro_schema: str = ""
     writer_schemas: Mapping[int, str] = field(default_factory=dict, hash=False)
+    metadata: Sequence[str] = ()
     dead_letters: str | None = None
     # not the author's to say, and no part of the declaration: see `within`
     _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
@@ -113,6 +115,9 @@ class Pravega:
         for setting in ("stream", "scope"):
             if fault := pravega.name_fault(getattr(self, setting)):
                 raise ConfigurationError(f"{where}: {setting}: {fault}")
+        object.__setattr__(self, "metadata", tuple(self.metadata))
+        if self.metadata not in ((), (_SEQ,)):
+            raise ConfigurationError(f"{where}: expected metadata to be () or ({_SEQ!r},), found {self.metadata!r}")
         try:
             _ = self._format
         except ConfigurationError as error:
@@ -230,10 +235,10 @@ class Pravega:
         delta: Delta,
         secrets: Mapping[str, str],
     ) -> DataFrame:
-        """The epoch's events, with the columns of the format and ``_seq``."""
+        """The epoch's events, with the columns of the format and of ``metadata``."""
         records = self._records(spark, cut)
         found = decoded(records, self._format, self._what, skip_broken=self.dead_letters is not None, place=_PLACE)
-        found = found.withColumnRenamed("_offset", SEQUENCE)
+        found = found.withColumnRenamed("_offset", SEQUENCE) if self.metadata else found.drop("_offset")
         return found.drop("key") if self.format == "binary" else found
 
     def letters(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
