@@ -23,7 +23,16 @@ from tests.support.waiting import patience
 # a fork of the test process itself would inherit those of a Spark session.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["tests.support.stacks", "pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "alembic.command"]
+    [
+        *(
+            "tests.support.stacks",
+            "tests.sinks.behaviour",
+            "pyarrow.dataset",
+            "pyiceberg.catalog.sql",
+            "pyiceberg.table",
+        ),
+        "alembic.command",
+    ]
 )
 
 #: What a racer does: a function of a module, its first argument the racer's own deployment.

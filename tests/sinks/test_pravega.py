@@ -259,7 +259,7 @@ def test_a_transaction_that_nobody_knows_any_more(pravega: Pravega) -> None:
         targets = {label: {**each, "position": [4, 0]} for label, each in newest["targets"].items()}
         begun = {**newest, "kind": "begun", "transaction": "7" * 20, "targets": targets}
         pravega.write(place.ledger, [("", json.dumps(begun).encode())])
-        said = r"whether b4\.r0 was delivered, .*barrier\": 4 and \"revision\": 0, airflow-barrier sink adopt shopping"
+        said = r"whether b4\.r0 was delivered, .*barrier\": 4 and \"revision\": 0: airflow-barrier sink adopt shopping"
         with place.channel() as channel:
             for ask in (channel.look, channel.open):
                 with pytest.raises(LedgerError, match=said):

@@ -136,8 +136,8 @@ class PravegaChannel:
                 f"{begun.transaction:x} of stream {'/'.join(self._at)}, found that it does not know it any more: it "
                 "forgets them about a day after their end. Look into the stream: if events say "
                 f'"barrier": {begun.record.position and begun.record.position.barrier_id} and "revision": '
-                f"{begun.record.position and begun.record.position.revision}, {command('adopt', who)} If none do, "
-                f"{command('redeliver', who)} and, once that was refused, {command('adopt', who)}"
+                f"{begun.record.position and begun.record.position.revision}: {command('adopt', who)} If none do: "
+                f"{command('redeliver', who)} and, once that was refused: {command('adopt', who)}"
             )
         return remedy is Remedy.ADOPT
 
