@@ -54,11 +54,14 @@ class Controller:
     def ask(self, request: str, takes: str, gives: str, **values: Any) -> Any:
         """Return the answer, a message ``gives``, to a request, which is a message ``takes`` of these values.
 
-        Raises grpc.RpcError.
+        Raises ConnectionError.
         """
         call = self._channel.unary_unary(
             f"/{_PACKAGE}.ControllerService/{request}",
             request_serializer=self._types[takes].SerializeToString,
             response_deserializer=self._types[gives].FromString,
         )
-        return call(self._types[takes](**values), timeout=self._patience)
+        try:
+            return call(self._types[takes](**values), timeout=self._patience)
+        except grpc.RpcError as error:
+            raise ConnectionError(f"{request}: {error.details()}") from None
