@@ -13,7 +13,8 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ import pravega_client
 
 #: Seconds that a reader waits for events, of which there may be none.
 _WAIT = 2.0
+#: Seconds between two looks whether they have come.
+_LOOK = 0.002
 #: Bytes of an event's header in its segment.
 _HEADER = 8
 
@@ -34,6 +37,7 @@ class Session:
 
     def __init__(self, address: str) -> None:
         self._manager = pravega_client.StreamManager(address, False, False)
+        self._loop = _Loop()
         self._group: Any = None
         self._at: Positions = {}
 
@@ -75,13 +79,20 @@ class Session:
         Without events: it was waited for them, or segments ended, and others come after them. The segment is None
         where events do not follow where the reading was.
         """
-        # Events tell no segment. The group tells where it is once its reader has left.
-        reader = self._group.create_reader(f"reader-{uuid4().hex}")
-        events = asyncio.run(_events(reader))
-        reader.reader_offline()
-        before, self._at = self._at, self._positions(self._group)
+        before = self._at
+        events = self._taken(_first_part)
+        if not events and self._at == before:
+            events = self._taken(_first_events)
         offsets, values = [event.offset() for event in events], [event.data() for event in events]
         return _segment_of(offsets, values, before, self._at), offsets, values, self._at
+
+    def _taken(self, take: Callable[[Any], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+        """Events that a reader takes. They tell no segment: the group tells where it is once its reader has left."""
+        reader = self._group.create_reader(f"reader-{uuid4().hex}")
+        events = self._loop.run_until_complete(take(reader))
+        reader.reader_offline()
+        self._at = self._positions(self._group)
+        return events
 
     @staticmethod
     def _positions(group: Any) -> Positions:
@@ -89,11 +100,24 @@ class Session:
         return found
 
 
-async def _events(reader: Any) -> list[Any]:
-    try:
-        part = await asyncio.wait_for(reader.get_segment_slice_async(), _WAIT)
-    except asyncio.TimeoutError:
-        return []
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that no other thread wakes. A thread of the client that has events for us holds the reader while it tells
+    us, and after a wake-up it would need Python's lock once more, which the reader's next call does not give away.
+    """
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+async def _first_part(reader: Any, seconds: float = _WAIT) -> list[Any]:
+    """The events of the next part of a segment that comes: none at its end, and none in a part of a large event."""
+    asked, deadline = reader.get_segment_slice_async(), monotonic() + seconds
+    while not asked.done() and monotonic() < deadline:
+        await asyncio.sleep(_LOOK)
+    if not asked.done():
+        asked.cancel()
+        await asyncio.sleep(10 * _LOOK)  # so that the client's thread hears of it
+    part = None if asked.cancelled() else asked.result()
     if part is None:
         return []
     events = list(part)
@@ -101,12 +125,22 @@ async def _events(reader: Any) -> list[Any]:
     return events
 
 
+async def _first_events(reader: Any) -> list[Any]:
+    """The events of the first part that has any."""
+    deadline = monotonic() + _WAIT
+    while (left := deadline - monotonic()) > 0:
+        if events := await _first_part(reader, left):
+            return events
+    return []
+
+
 def _segment_of(offsets: Sequence[int], values: Sequence[bytes], before: Positions, now: Positions) -> int | None:
     """The segment that went on from the first of the events to behind the last one, or has ended there."""
     ends = [offset + _HEADER + len(value) for offset, value in zip(offsets, values, strict=True)]
     if not offsets or ends[:-1] != list(offsets[1:]):
         return None
-    begun = [segment for segment, offset in before.items() if offset == offsets[0]]
+    # segments that others have ended in begin at 0
+    begun = [segment for segment, offset in {**dict.fromkeys(now, 0), **before}.items() if offset == offsets[0]]
     went_on = [segment for segment in begun if now.get(segment) == ends[-1]]
     ended = [segment for segment in begun if segment not in now]
     found = went_on or ended
@@ -114,6 +148,7 @@ def _segment_of(offsets: Sequence[int], values: Sequence[bytes], before: Positio
 
 
 def main(of: type[Session], address: str, seconds: str) -> None:
+    sys.setswitchinterval(1)  # see _Loop: threads of the client are not interrupted either
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client prints
     session: Session | None = None

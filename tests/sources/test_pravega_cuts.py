@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import (
@@ -243,6 +244,15 @@ def test_a_topology_may_begin_with_what_comes_from_now_on(stream: Stream) -> Non
     assert numbers_of(stream.cuts) == list(range(100, 200))
     with pytest.raises(ConfigurationError, match="expected start_from to be 'earliest' or 'latest'"):
         stream.source.cut(replace(request, already=stream._now - timedelta(days=1)))
+
+
+def test_events_of_megabytes_come_whole(stream: Stream) -> None:
+    """The client reads the segment in parts that are smaller."""
+    large = [b"0:" + b"%08d" % n * 1_000_000 for n in range(2)]
+    stream.server.write(stream.name, [("0", b"0:1"), *(("0", each) for each in large), ("0", b"0:2")])
+    found = stream.cut()
+    (file,) = found.end["files"]
+    assert parquet.read_table(file["uri"])["value"].to_pylist() == [b"0:1", *large, b"0:2"]
 
 
 def test_lag_counts_bytes_that_were_not_taken_out(stream: Stream) -> None:
