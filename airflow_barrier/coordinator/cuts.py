@@ -315,7 +315,7 @@ def begin_anew(deployment: Deployment, topology: str, source: str, *, reason: st
     able = sorted(name for name, each in declared.items() if isinstance(source_of(each), Kept))
     if source not in able:
         raise ConfigurationError(
-            f"topology {topology}: expected a source that can begin anew, a database ({', '.join(able) or 'none'}), "
+            f"topology {topology}: expected a source that can begin anew ({', '.join(able) or 'there is none'}), "
             f"found {source}"
         )
     return deployment.meta.cuts.begin_anew(topology, source, reason, actor)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 #: Airflow brings no type of connection for Pravega.
 CONN_TYPE = "generic"
-#: Seconds for one answer.
+#: Seconds for one answer, and until the controller takes a connection.
 ANSWER = 30
+_CONNECT = 10.0
 _PORT = 9090
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,200}")
 
@@ -68,7 +70,8 @@ class Client:
     :param unavailable_error: for a cluster that does not answer.
     :param patience: seconds for one answer.
 
-    Raises ConfigurationError for a connection that leads nowhere, and where Pravega's client is not installed.
+    Raises ConfigurationError for a connection that leads nowhere, and where Pravega's client is not installed; entering
+    it raises ``unavailable_error``.
     """
 
     #: what the process runs
@@ -93,6 +96,11 @@ class Client:
             )
 
     def __enter__(self) -> Self:
+        host, _, port = self.address.rpartition(":")
+        try:  # the client would wait for a controller that is away as long as for one that thinks
+            socket.create_connection((host, int(port)), _CONNECT).close()
+        except OSError as error:
+            raise self.unavailable(str(error)) from None
         command = [sys.executable, "-m", self.module, f"tcp://{self.address}", str(self._patience)]
         self._process = subprocess.Popen(
             command,

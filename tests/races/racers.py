@@ -24,13 +24,11 @@ from tests.support.waiting import patience
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
-        *(
-            "tests.support.stacks",
-            "tests.sinks.behaviour",
-            "pyarrow.dataset",
-            "pyiceberg.catalog.sql",
-            "pyiceberg.table",
-        ),
+        "tests.support.stacks",
+        "tests.sinks.behaviour",
+        "pyarrow.dataset",
+        "pyiceberg.catalog.sql",
+        "pyiceberg.table",
         "alembic.command",
     ]
 )

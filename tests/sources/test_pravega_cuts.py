@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -25,7 +26,6 @@ from tests.sources.databases import Beside
 from tests.sources.landing import Cutter
 from tests.sources.streams import numbered, numbers_of, source_of
 from tests.support.cases import cases
-from tests.support.ports import free_port
 from tests.support.pravega import SCOPE
 from tests.support.pravega import Pravega as Server
 
@@ -289,12 +289,17 @@ def test_epochs_are_read_again_while_their_files_are_there_and_not_cut_anew(stre
 
 def test_a_server_that_does_not_answer_is_waited_for_a_bounded_time() -> None:
     """Its client would wait for ever, and stop all of Python."""
-    away = Credentials("pravega", "127.0.0.1", free_port())
-    with Client("source events", away, SourceUnavailableError, 2) as client:
-        with pytest.raises(SourceUnavailableError, match=r"at 127.0.0.1:\d+ to answer, found: no answer within 2 s"):
-            client.ask("has", SCOPE, "s")
-        with pytest.raises(SourceUnavailableError, match="an earlier question that was not answered"):
-            client.ask("has", SCOPE, "s")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = Credentials("pravega", *silent.getsockname())
+        with Client("source events", at, SourceUnavailableError, 2) as client:
+            with pytest.raises(
+                SourceUnavailableError, match=r"at 127.0.0.1:\d+ to answer, found: no answer within 2 s"
+            ):
+                client.ask("has", SCOPE, "s")
+            with pytest.raises(SourceUnavailableError, match="an earlier question that was not answered"):
+                client.ask("has", SCOPE, "s")
+    with pytest.raises(SourceUnavailableError, match=r"found: .*refused; see that it runs"):
+        Client("source events", at, SourceUnavailableError).__enter__()
 
 
 def test_what_cannot_be_entered_or_declared_is_told(pravega: Server, tmp_path: Path) -> None:

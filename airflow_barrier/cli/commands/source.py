@@ -40,17 +40,19 @@ def _resnapshot(options: argparse.Namespace) -> int:
 def _show(done: Resnapshot, console: Console) -> None:
     line(
         console,
-        f"source {done.source} begins anew: its next cut, after barrier {done.after} of {done.topology}, copies its "
-        "tables. Tables that jobs keep by epoch.apply or APPLY CHANGES have how they differ at that barrier",
+        f"source {done.source} begins anew: its next cut, after barrier {done.after} of {done.topology}, has what is "
+        "there then. A database's tables are copied, and tables that jobs keep by epoch.apply or APPLY CHANGES have "
+        "how they differ at that barrier; of a stream it has the events that no barrier has had",
     )
     line(console, f"clear the task of a job that failed for the source: it goes on with barrier {done.after + 1}")
 
 
 RESNAPSHOT = Command(
     "resnapshot",
-    "Have a database's source begin anew: after its slot was lost, after the database was restored or another server "
-    "took over, or for a table that was added to it. Its next cut copies the tables, and what differs from the former "
-    "state is that epoch's changes: no gap, no second history; views and sinks lose what is gone.",
+    "Have a source begin anew. A database's: after its slot was lost, after the database was restored or another "
+    "server took over, or for a table that was added to it. Its next cut copies the tables, and what differs from the "
+    "former state is that epoch's changes: no gap, no second history; views and sinks lose what is gone. A stream's of "
+    "Pravega: after events were lost, or the stream was made anew. Its next cut has the events that none has had.",
     (topology_argument, _source_argument, connection_option, reason_option()),
     _resnapshot,
     examples=('shopping shop_db --reason "the slot was lost"',),
