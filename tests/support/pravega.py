@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SCOPE = "shop"
+#: Seconds for a test that may have to wait for them, three minutes where the network is slow.
+DOWNLOADS = 900
 
 
 class Owner(Client):
@@ -198,8 +200,9 @@ class Cluster(Pravega):
                 "basePort": self._ports["bookie"],
             }
         if name == "store":
+            (settings := folder / "settings").touch()
             return {
-                "pravega.configurationFile": "/dev/null",  # there has to be one
+                "pravega.configurationFile": settings,  # there has to be one
                 "pravegaservice.container.count": _CONTAINERS,
                 "pravegaservice.container.parallelStarts": _CONTAINERS,
                 "pravegaservice.zk.connect.uri": zookeeper,
@@ -246,3 +249,11 @@ def pravega_cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster of a test's own, which may kill its processes."""
     with Cluster(tmp_path) as cluster:
         yield cluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test on a machine waits until the server's jars are downloaded."""
+    for item in items:
+        is_about_it = {"pravega", "pravega_cluster"} & set(getattr(item, "fixturenames", ()))
+        if is_about_it and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(DOWNLOADS))
