@@ -18,13 +18,14 @@ from airflow_barrier.protocol.errors import (
     SourceDataError,
     SourceUnavailableError,
 )
+from airflow_barrier.protocol.names import rehearsal_name
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.pravega import Pravega
 from airflow_barrier.systems.pravega import Client
 from tests.sources.databases import Beside
 from tests.sources.landing import Cutter
-from tests.sources.streams import numbered, numbers_of, source_of
+from tests.sources.streams import numbered, numbers_of, source_of, taken
 from tests.support.cases import cases
 from tests.support.pravega import SCOPE
 from tests.support.pravega import Pravega as Server
@@ -138,22 +139,38 @@ def test_one_who_died_after_the_end_was_kept_is_followed(stream: Stream, monkeyp
     assert numbers_of([found]) == list(range(100))
 
 
-def test_pravega_forgets_the_ends_of_earlier_epochs(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pravega_forgets_the_ends_of_earlier_epochs_and_of_rehearsals(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original, forgotten = Client.ask, list[str]()
 
     def ask(client: Client, request: str, *arguments: Any) -> Any:
-        if request == "forget" and "reading" not in arguments[1]:
+        if request == "forget":
             forgotten.append(arguments[1])
         return original(client, request, *arguments)
+
+    def ends() -> list[str]:
+        """The ends of epochs that were forgotten since."""
+        found = [group for group in forgotten if "reading" not in group]
+        forgotten.clear()
+        return found
 
     monkeypatch.setattr(Client, "ask", ask)
     for number in range(5):
         stream.write(number)
         stream.cut()
     kept = [each.end["group"] for each in stream.cuts]
-    assert forgotten == kept[:2]  # the next epoch begins at the last one, or at the one before if that is aborted
+    assert ends() == kept[:2]  # the next epoch begins at the last one, or at the one before if that is aborted
+    stream.write(5)
+    request = stream.barriers.request(stream._now)
+    name = rehearsal_name("shopping", "shopping", "manual")
+    rehearsed = stream.source.cut(replace(request, topology=name))
+    assert isinstance(rehearsed, Cut)
+    assert [number for _, _, number in taken(rehearsed)] == [5]
+    assert rehearsed.end["group"] in forgotten
+    assert ends() == []
     stream.source.leave("shopping", stream.beside)
-    assert sorted(forgotten[2:]) == sorted(kept[2:])
+    assert sorted(ends()) == sorted(kept[2:])
     assert numbers_of(stream.cuts) == [0, 1, 2, 3, 4]
 
 
