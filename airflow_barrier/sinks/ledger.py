@@ -177,6 +177,17 @@ def opened(
     return replace(ours, targets=targets)
 
 
+def check_follows(what: str, position: Position, after: Position | None, here: Position | None) -> None:
+    """Raises LedgerError where a delivery of ``position``, which is to come after ``after``, does not follow on
+    ``here``, the position that the ledger says.
+    """
+    if after != here or (here is not None and position <= here):
+        raise LedgerError(  # safety: after-what-was-delivered
+            f"{what}: expected a barrier after {here or 'none'}, which is what the ledger says, found {position}, "
+            f"which comes after {after or 'none'}; ask the ledger again"
+        )
+
+
 def _check_origin(here: str, who: Deliverer, words: Words, seen: LedgerRecord, ours: LedgerRecord) -> None:
     if seen.incarnation != ours.incarnation:
         raise LedgerError(  # safety: ledger-of-this-incarnation

@@ -13,12 +13,14 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pravega_client
+
+from airflow_barrier.systems.pravega_controller import Controller
 
 #: Seconds that a reader waits for events, of which there may be none.
 _WAIT = 2.0
@@ -35,14 +37,22 @@ class Session:
     keeps by its name.
     """
 
+    #: of the requests to the controller
+    messages: ClassVar[Mapping[str, list[str]]] = {
+        "StreamInfo": ["1 scope string", "2 stream string"],
+        "ExistsResponse": ["1 exists bool"],
+    }
+
     def __init__(self, address: str) -> None:
+        self._controller = Controller(address.removeprefix("tcp://"), self.messages)
         self._manager = pravega_client.StreamManager(address, False, False)
         self._loop = _Loop()
         self._group: Any = None
         self._at: Positions = {}
 
     def has(self, scope: str, stream: str) -> bool:
-        return scope in self._manager.list_scope() and stream in self._manager.list_stream(scope)
+        asked = {"scope": scope, "stream": stream}
+        return bool(self._controller.ask("checkStreamExists", "StreamInfo", "ExistsResponse", **asked).exists)
 
     def tail(self, scope: str, stream: str, group: str) -> Positions:
         """Return where the stream ended when the group was made, which is now if there is none of that name yet."""

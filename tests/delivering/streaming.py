@@ -43,7 +43,7 @@ from airflow_barrier.spark.delivering import write_extracts
 from tests.races.racers import PROCESSES
 from tests.support.kafka import Reader
 from tests.support.runs import run_of
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
@@ -486,3 +486,62 @@ def hands() -> Iterator[list[Hand]]:
     finally:
         for hand in found:
             hand.close()
+
+
+class Crew:
+    """The producer, and those that are the job and the deliverer at present."""
+
+    def __init__(self, stream: Stream, found: list[Hand]) -> None:
+        self.stream, self._hands = stream, found
+        self._deliverers = 0
+
+    def begin(self, grant: int, producing: Callable[..., None], *arguments: Any) -> None:
+        """All processes, and a first barrier. ``grant``: parcels that the producer may send at a time."""
+        self._grant = grant
+        self.producer = self._hand(producing, self.stream, *arguments)
+        self.job = self._hand(work, self.stream)
+        self.feed()
+        self.job.wait("barrier")
+        self.deliverer = self._new_deliverer()
+
+    def feed(self) -> None:
+        """Let the producer send some more."""
+        self.producer.look()
+        self.producer.tell(self._grant)
+
+    def replace(self, hand: Hand, signum: int) -> None:
+        """Send the signal to the job or the deliverer, and have another one in its place."""
+        hand.end(signum)
+        if hand is self.job:
+            self.job = self._hand(work, self.stream)
+        else:
+            self.deliverer = self._new_deliverer()
+
+    def finish(self, parcels: int, settled: Callable[[], None] = lambda: None) -> None:
+        """The rest of the parcels, until all is delivered. ``settled``: waits until all of them can be read."""
+        self.producer.tell(parcels)
+        self.producer.wait("sent")
+        settled()
+        ends, deployment = self.stream.ends(), self.stream.connect()
+
+        def is_delivered() -> bool:
+            self.job.look()
+            self.deliverer.look()
+            last = newest(deployment)
+            assert last is not None
+            at = position_of(deployment)
+            return self.stream.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
+
+        wait_for("all integers to be delivered", is_delivered)
+        deployment.close()
+        for hand in (self.job, self.deliverer):
+            hand.end(signal.SIGTERM)
+
+    def _new_deliverer(self) -> Hand:
+        self._deliverers += 1
+        return self._hand(deliver, self.stream, f"deliverer {self._deliverers}")
+
+    def _hand(self, work: Callable[..., None], *arguments: Any) -> Hand:
+        hand = Hand(work, *arguments)
+        self._hands.append(hand)
+        return hand

@@ -20,9 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.protocol.deliveries import Position
 from tests.delivering import streaming
-from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Topics, hands
+from tests.delivering.streaming import TABLE, TOPOLOGY, Crew, Hand, Topics, hands
 from tests.sinks.kafka_topics import header_of
 from tests.support.kafka import Kafka, Reader
 from tests.support.reporting import report
@@ -79,12 +78,12 @@ def test_integers_in_and_out(stream: Topics, own_kafka: Kafka) -> None:
     began, plan = time.monotonic(), strikes(Random(seed))
     with hands() as found, looking(stream) as looked:
         run = Run(stream, own_kafka, found)
-        run.begin(seed, len(plan))
+        run.begin(_INTEGERS // _PARCEL // (len(plan) + 1), streaming.produce, _INTEGERS, _PARCEL, seed)
         for strike in plan:
             print(f"{time.monotonic() - began:.1f} s: {strike}")
             run.strike(strike)
         print(f"{time.monotonic() - began:.1f} s: the rest")
-        run.finish()
+        run.finish(_INTEGERS, lambda: own_kafka.settle(stream.source))
     looked.check(own_kafka)
     deployment = stream.connect()
     sent = run.producer.counted
@@ -99,60 +98,25 @@ def test_integers_in_and_out(stream: Topics, own_kafka: Kafka) -> None:
     )
 
 
-class Run:
-    """The producer, and those that are the job and the deliverer at present."""
+class Run(Crew):
+    """Whose broker is struck, too."""
 
     def __init__(self, stream: Topics, broker: Kafka, found: list[Hand]) -> None:
-        self._stream = stream
+        super().__init__(stream, found)
         self._broker = broker
-        self._hands = found
-        self._deliverers = 0
-
-    def begin(self, seed: int, strikes: int) -> None:
-        """All processes, and a first barrier; so many strikes follow."""
-        self.producer = self._hand(streaming.produce, self._stream, _INTEGERS, _PARCEL, seed)
-        self._grant = _INTEGERS // _PARCEL // (strikes + 1)
-        self._job = self._hand(streaming.work, self._stream)
-        self._feed()
-        self._job.wait("barrier")
-        self._deliverer = self._new_deliverer()
 
     def strike(self, strike: Strike) -> None:
         by_job = strike.victim == JOB or strike.step == streaming.READING
-        hand = self._job if by_job else self._deliverer
+        hand = self.job if by_job else self.deliverer
         hand.hold(strike.step, strike.after)
-        self._feed()
+        self.feed()
         hand.wait("held")
         if strike.victim == BROKER:
             self._strike_broker(strike, hand)
             return
         if strike.step == streaming.READING:
             hand.go_on()  # what Spark has begun goes on without its job
-        hand.end(strike.signum)
-        if strike.victim == JOB:
-            self._job = self._hand(streaming.work, self._stream)
-        else:
-            self._deliverer = self._new_deliverer()
-
-    def finish(self) -> None:
-        """The rest of the integers, until all is delivered."""
-        self.producer.tell(_INTEGERS)
-        self.producer.wait("sent")
-        self._broker.settle(self._stream.source)
-        ends, deployment = self._stream.ends(), self._stream.connect()
-
-        def is_delivered() -> bool:
-            self._job.look()
-            self._deliverer.look()
-            last = streaming.newest(deployment)
-            assert last is not None
-            at = streaming.position_of(deployment)
-            return self._stream.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
-
-        wait_for("all integers to be delivered", is_delivered)
-        deployment.close()
-        for hand in (self._job, self._deliverer):
-            hand.end(CLEAN)
+        self.replace(hand, strike.signum)
 
     def _strike_broker(self, strike: Strike, hand: Hand) -> None:
         if strike.signum == HARD and strike.step == streaming.READING:
@@ -162,21 +126,7 @@ class Run:
             (self._broker.kill if strike.signum == HARD else self._broker.stop)()
             hand.go_on()
         self._broker.start()
-        hand.wait("barrier" if hand is self._job else "delivered")
-
-    def _feed(self) -> None:
-        """Let the producer send some more."""
-        self.producer.look()
-        self.producer.tell(self._grant)
-
-    def _new_deliverer(self) -> Hand:
-        self._deliverers += 1
-        return self._hand(streaming.deliver, self._stream, f"deliverer {self._deliverers}")
-
-    def _hand(self, work: object, *arguments: object) -> Hand:
-        hand = Hand(work, *arguments)  # type: ignore[arg-type]
-        self._hands.append(hand)
-        return hand
+        hand.wait("barrier" if hand is self.job else "delivered")
 
 
 # --- who looks on ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,17 @@ import pytest
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import SourceUnavailableError
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sinks.pravega import PravegaSink
 from airflow_barrier.sinks.pravega.client import Client
 from airflow_barrier.sources.pravega import Pravega
 from tests.delivering import streaming
-from tests.delivering.streaming import SINK, TABLE, TOPOLOGY, Hand, Stage, Stream, hands
+from tests.delivering.streaming import SINK, TABLE, TOPOLOGY, Crew, Hand, Stage, Stream, hands
 from tests.support.pravega import SCOPE, Cluster, Owner
 from tests.support.reporting import report
-from tests.support.waiting import patience, wait_for
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -126,14 +126,14 @@ def test_integers_in_and_out_of_pravega(stream: Streams, pravega_cluster: Cluste
     Random(seed).shuffle(plan)
     with hands() as found:
         run = Run(stream, pravega_cluster, found)
-        run.begin(len(plan))
+        run.begin(_INTEGERS // _PARCEL // (len(plan) + 2), produce, _INTEGERS, _PARCEL)
         for number, (victim, step) in enumerate(plan):
             print(f"{time.monotonic() - began:.1f} s: {victim} at {step}", flush=True)
             run.strike(victim, step)
             if number in (len(plan) // 3, 2 * len(plan) // 3):
                 run.scale()
         print(f"{time.monotonic() - began:.1f} s: the rest", flush=True)
-        run.finish()
+        run.finish(_INTEGERS)
     deployment = stream.connect()
     barriers = check(stream, pravega_cluster, deployment)
     deployment.close()
@@ -145,80 +145,34 @@ def test_integers_in_and_out_of_pravega(stream: Streams, pravega_cluster: Cluste
     )
 
 
-class Run:
-    """The producer, and those that are the job and the deliverer at present."""
+class Run(Crew):
+    """Whose servers are struck, too."""
 
     def __init__(self, stream: Streams, cluster: Cluster, found: list[Hand]) -> None:
-        self._stream, self._cluster, self._hands = stream, cluster, found
-        self._deliverers = 0
-
-    def begin(self, strikes: int) -> None:
-        """All processes, and a first barrier; so many strikes follow."""
-        self.producer = self._hand(produce, self._stream, _INTEGERS, _PARCEL)
-        self._grant = _INTEGERS // _PARCEL // (strikes + 2)
-        self._job = self._hand(streaming.work, self._stream)
-        self._feed()
-        self._job.wait("barrier")
-        self._deliverer = self._new_deliverer()
+        super().__init__(stream, found)
+        self._cluster, self._source = cluster, stream.source
 
     def strike(self, victim: str, step: str) -> None:
-        hand = self._job if step in _OF_THE_JOB else self._deliverer
+        hand = self.job if step in _OF_THE_JOB else self.deliverer
         hand.hold(step)
-        self._feed()
+        self.feed()
         hand.wait("held")
         if victim in SERVERS:
             self._cluster.kill(victim)
             hand.go_on()
             self._cluster.start(victim)
-            hand.wait("barrier" if hand is self._job else "delivered")
+            hand.wait("barrier" if hand is self.job else "delivered")
             return
         if step == streaming.READING:
             hand.go_on()  # what Spark has begun goes on without its job
-        hand.end(signal.SIGKILL)
-        if victim == JOB:
-            self._job = self._hand(streaming.work, self._stream)
-        else:
-            self._deliverer = self._new_deliverer()
+        self.replace(hand, signal.SIGKILL)
 
     def scale(self) -> None:
         """Another number of segments, while all goes on."""
-        segments = sorted(self._cluster.tail(self._stream.source))
+        segments = sorted(self._cluster.tail(self._source))
         middle = Random(len(segments)).uniform(0.2, 0.8)
         ranges = [(0.0, middle / 2), (middle / 2, middle), (middle, 1.0)]
-        self._cluster.ask("scale", self._stream.source, segments, ranges)
-
-    def finish(self) -> None:
-        """The rest of the integers, until all is delivered."""
-        self.producer.tell(_INTEGERS)
-        self.producer.wait("sent")
-        ends, deployment = self._stream.ends(), self._stream.connect()
-
-        def is_delivered() -> bool:
-            self._job.look()
-            self._deliverer.look()
-            last = streaming.newest(deployment)
-            assert last is not None
-            at = streaming.position_of(deployment)
-            return self._stream.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
-
-        wait_for("all integers to be delivered", is_delivered)
-        deployment.close()
-        for hand in (self._job, self._deliverer):
-            hand.end(signal.SIGTERM)
-
-    def _feed(self) -> None:
-        """Let the producer send some more."""
-        self.producer.look()
-        self.producer.tell(self._grant)
-
-    def _new_deliverer(self) -> Hand:
-        self._deliverers += 1
-        return self._hand(streaming.deliver, self._stream, f"deliverer {self._deliverers}")
-
-    def _hand(self, work: Callable[..., None], *arguments: object) -> Hand:
-        hand = Hand(work, *arguments)
-        self._hands.append(hand)
-        return hand
+        self._cluster.ask("scale", self._source, segments, ranges)
 
 
 # --- what has to hold -----------------------------------------------------------------------------

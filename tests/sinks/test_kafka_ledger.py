@@ -242,7 +242,7 @@ def test_many_records_of_a_ledger_are_told(
     assert f"expected that the ledger {place.ledger} keeps few records" in caplog.text
 
 
-@pytest.mark.kills("records-after-what-was-delivered")
+@pytest.mark.kills("after-what-was-delivered")
 def test_what_does_not_follow_is_refused(place: Topics) -> None:
     prepared(place)
     with place.channel() as channel:

@@ -345,7 +345,7 @@ def test_a_stream_that_was_made_anew_is_told(pravega: Pravega, place: Streams) -
     assert _opened(place, Remedy.ADOPT) == CHANGES[1].position
 
 
-@pytest.mark.kills("events-after-what-was-delivered")
+@pytest.mark.kills("after-what-was-delivered")
 def test_what_does_not_follow_is_refused(place: Streams) -> None:
     prepared(place)
     with place.channel() as channel:

@@ -5,37 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from time import sleep, time
+from typing import ClassVar
 from uuid import uuid4
 
 from pravega_client import StreamRetentionPolicy, StreamScalingPolicy
 
-from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Positions, Session, main
 
-_MESSAGES = {
-    "StreamInfo": ["1 scope string", "2 stream string"],
-    "CutEntry": ["1 key int64", "2 value int64"],
-    "StreamCut": ["1 streamInfo StreamInfo", "2 cut CutEntry repeated"],
-    "KeyRangeEntry": ["1 start double", "2 end double"],
-    "ScaleRequest": [
-        "1 streamInfo StreamInfo",
-        "2 sealedSegments int64 repeated",
-        "3 newKeyRanges KeyRangeEntry repeated",
-        "4 scaleTimestamp int64",
-    ],
-    "ScaleResponse": ["1 status int32", "3 epoch int32"],
-    "ScaleStatusRequest": ["1 streamInfo StreamInfo", "2 epoch int32"],
-    "Answer": ["1 status int32"],
-}
 _IN_PROGRESS = 0
 #: Events that may be on their way at once: without this number, each is waited for before the next one is written.
 _IN_FLIGHT = 1000
 
 
 class Owner(Session):
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self._controller = Controller(address.removeprefix("tcp://"), _MESSAGES)
+    messages: ClassVar = {
+        **Session.messages,
+        "CutEntry": ["1 key int64", "2 value int64"],
+        "StreamCut": ["1 streamInfo StreamInfo", "2 cut CutEntry repeated"],
+        "KeyRangeEntry": ["1 start double", "2 end double"],
+        "ScaleRequest": [
+            "1 streamInfo StreamInfo",
+            "2 sealedSegments int64 repeated",
+            "3 newKeyRanges KeyRangeEntry repeated",
+            "4 scaleTimestamp int64",
+        ],
+        "ScaleResponse": ["1 status int32", "3 epoch int32"],
+        "ScaleStatusRequest": ["1 streamInfo StreamInfo", "2 epoch int32"],
+        "Answer": ["1 status int32"],
+    }
 
     def make_scope(self, scope: str) -> None:
         self._manager.create_scope(scope)

@@ -30,7 +30,7 @@ from airflow_barrier.protocol.deliveries import Counts, Position, Remedy
 from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks.files.steps import FileSteps
 from airflow_barrier.sinks.files.stores import Store
-from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, check_follows, command
 from airflow_barrier.sinks.port import Delivery
 
 _LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "token", "record.json", "_delivered_by"
@@ -285,7 +285,7 @@ class FileChannel(FileSteps[Store]):
                     f"found {self._at(there)}; move away what is in the targets, and the next try delivers"
                 )
             return
-        self._check_follows(delivery, here)
+        check_follows(str(self), delivery.position, delivery.after, here)
         for target in self._declared.targets.values():
             if self._store.exists(f"{target}/{name}"):
                 raise LedgerError(  # safety: no-data-ahead-of-ledger

@@ -27,7 +27,7 @@ from airflow_barrier.protocol.deliveries import Counts, Remedy
 from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks.files.object_store import ObjectStore
 from airflow_barrier.sinks.files.steps import FileSteps
-from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, check_follows, command
 from airflow_barrier.sinks.port import Delivery
 
 _MANIFESTS, _PROBES = "_manifests", "_probes"
@@ -159,7 +159,7 @@ class ManifestChannel(FileSteps[ObjectStore]):
         assert opened is not None, "open() comes before deliver()"
         assert self._record is not None
         if delivery.former is None:
-            self._check_follows(delivery, self._record.position)
+            check_follows(str(self), delivery.position, delivery.after, self._record.position)
         now = self._record.delivered(self._empty_record(opened.who), delivery.position)
         barrier = f"b{delivery.barrier_id:08}.r{delivery.revision:05}"
         end = f".{opened.number:09}.{uuid4().hex}"

@@ -12,7 +12,6 @@ from airflow_barrier.protocol.deliveries import (
     INSERT,
     UPDATE,
     Counts,
-    Position,
     Remedy,
     Rows,
     SinkDeclaration,
@@ -159,13 +158,6 @@ class FileSteps(Generic[_Store]):
         )
 
     # --- a barrier --------------------------------------------------------------------------------
-
-    def _check_follows(self, delivery: Delivery, here: Position | None) -> None:
-        if delivery.after != here or (here is not None and delivery.position <= here):
-            raise LedgerError(  # safety: after-what-was-delivered
-                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
-                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
-            )
 
     def _said_of(
         self, record: LedgerRecord, who: Deliverer, number: int, delivery: Delivery, files: Mapping[str, Any]

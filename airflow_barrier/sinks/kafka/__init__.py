@@ -15,6 +15,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
+from airflow_barrier.sinks.logs import check_rows, keys_of
 from airflow_barrier.sinks.port import Channel
 from airflow_barrier.systems import kafka_settings
 
@@ -74,13 +75,7 @@ class KafkaSink:
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:
         """See :meth:`~airflow_barrier.sinks.port.Sink.declare`."""
-        if rows is Rows.TABLE:
-            raise ConfigurationError(
-                f"sink {self.name}: expected rows='changes' or rows='appends', found 'table'; a topic keeps what was "
-                "written, so all rows of each barrier would come beside those of the last one. Who applies the changes "
-                "has the whole table at each barrier; if no columns tell the table's rows apart, have the job add one "
-                "that does, or deliver to a FileSink"
-            )
+        check_rows(self.name, rows, "a topic")
         if isinstance(tables, str):
             if self.topic is None:
                 raise ConfigurationError(
@@ -103,7 +98,7 @@ class KafkaSink:
         options: dict[str, Any] = {
             "conn_id": self.conn_id,
             "ledger": self.ledger,
-            "keys": self._keys(list(targets.values()), rows),
+            "keys": keys_of(self.name, self.key, list(targets.values()), rows, "topic"),
             "transactional_id_prefix": self.transactional_id_prefix,
             "transaction_timeout": self.transaction_timeout,
         }
@@ -130,18 +125,6 @@ class KafkaSink:
         from airflow_barrier.sinks.kafka.channel import KafkaChannel
 
         return KafkaChannel(declared, credentials)
-
-    def _keys(self, topics: Sequence[str], rows: Rows) -> dict[str, list[str]]:
-        keys = self.key if isinstance(self.key, Mapping) else dict.fromkeys(topics, self.key)
-        if rows is Rows.APPENDS and not self.key:
-            return {}
-        if set(keys) != set(topics) or not all(keys.values()) or any(isinstance(key, str) for key in keys.values()):
-            raise ConfigurationError(
-                f"sink {self.name}: key: expected the columns that tell the rows of each topic apart "
-                f"({', '.join(topics)}), found {self.key!r}; name them, key=[...] or key={{topic: [...]}}, or deliver "
-                "rows='appends'"
-            )
-        return {topic: list(key) for topic, key in keys.items()}
 
     def _check_topic(self, topic: str) -> None:
         if fault := kafka_settings.topic_fault(topic):

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Counts, Remedy, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     FencedDelivererError,
-    LedgerError,
     RowRefusedError,
     SinkRefusedError,
     SinkUnavailableError,
@@ -43,7 +42,7 @@ from airflow_barrier.sinks.kafka.topics import (
     transactional_id,
     wait_for_ledger,
 )
-from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command, opened
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, check_follows, command, opened
 from airflow_barrier.sinks.port import Delivery
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ class KafkaChannel:
                 "written; declare a sink of another name for new topics, which are delivered the tables whole first, "
                 f"and have readers go over to them. If the topics hold what the ledger says: {command('adopt', who)}"
             )
-        self._check_follows(delivery, record.position)
+        check_follows(str(self), delivery.position, delivery.after, record.position)
         topics = self._find_topics()
         ours = self._empty_record(who, topics)
         opened(who, ledgers.words_of(who, self._ledger), record, ours, None)  # topics may have been made anew since
@@ -213,13 +212,6 @@ class KafkaChannel:
             self._send_ledger(producer, value)
         self._record = now
         return counts
-
-    def _check_follows(self, delivery: Delivery, here: Position | None) -> None:
-        if delivery.after != here or (here is not None and delivery.position <= here):
-            raise LedgerError(  # safety: records-after-what-was-delivered
-                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
-                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
-            )
 
     def _send_rows(self, producer: Producer, table: str, topic: Topic, delivery: Delivery) -> Counts:
         assert self._deliverer is not None

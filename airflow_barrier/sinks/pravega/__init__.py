@@ -16,6 +16,7 @@ from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
+from airflow_barrier.sinks.logs import check_rows, keys_of
 from airflow_barrier.sinks.port import Channel
 from airflow_barrier.systems import pravega
 
@@ -63,13 +64,7 @@ class PravegaSink:
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:
         """See :meth:`~airflow_barrier.sinks.port.Sink.declare`."""
-        if rows is Rows.TABLE:
-            raise ConfigurationError(
-                f"sink {self.name}: expected rows='changes' or rows='appends', found 'table'; a stream keeps what was "
-                "written, so all rows of each barrier would come beside those of the last one. Who applies the changes "
-                "has the whole table at each barrier; if no columns tell the table's rows apart, have the job add one "
-                "that does, or deliver to a FileSink"
-            )
+        check_rows(self.name, rows, "a stream")
         targets = {tables: tables} if isinstance(tables, str) else dict(sorted(tables.items()))
         if not targets or not all(targets.values()) or len({*targets.values()}) < len(targets):
             raise ConfigurationError(
@@ -81,7 +76,7 @@ class PravegaSink:
             "scope": self.scope,
             "conn_id": self.conn_id,
             "ledger": self.ledger,
-            "keys": self._keys(list(targets.values()), rows),
+            "keys": keys_of(self.name, self.key, list(targets.values()), rows, "table"),
         }
         return SinkDeclaration(self.name, owner, self.kind, targets, options, rows)
 
@@ -106,15 +101,3 @@ class PravegaSink:
         from airflow_barrier.sinks.pravega.channel import PravegaChannel
 
         return PravegaChannel(declared, credentials)
-
-    def _keys(self, labels: Sequence[str], rows: Rows) -> dict[str, list[str]]:
-        keys = self.key if isinstance(self.key, Mapping) else dict.fromkeys(labels, self.key)
-        if rows is Rows.APPENDS and not self.key:
-            return {}
-        if set(keys) != set(labels) or not all(keys.values()) or any(isinstance(key, str) for key in keys.values()):
-            raise ConfigurationError(
-                f"sink {self.name}: key: expected the columns that tell the rows of each table apart "
-                f"({', '.join(labels)}), found {self.key!r}; name them, key=[...] or key={{label: [...]}}, or deliver "
-                "rows='appends'"
-            )
-        return {label: list(key) for label, key in keys.items()}

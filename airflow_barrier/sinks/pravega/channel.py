@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import Counts, Remedy, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     FencedDelivererError,
     LedgerError,
@@ -22,7 +22,7 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.sinks.json_rows import check_columns, counted, key_of_rows
-from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, command, opened
+from airflow_barrier.sinks.ledger import Deliverer, LedgerRecord, check_follows, command, opened
 from airflow_barrier.sinks.port import Delivery
 from airflow_barrier.sinks.pravega import ledger as ledgers
 from airflow_barrier.sinks.pravega.client import ABORTED, COMMITTED, OPEN, UNKNOWN, Client
@@ -168,7 +168,7 @@ class PravegaChannel:
             )
         if entry is None:
             raise self._client.unavailable("an earlier call whose outcome is not known")
-        self._check_follows(delivery, entry.record.position)
+        check_follows(str(self), delivery.position, delivery.after, entry.record.position)
         ours = self._empty_record(who, find_stream(self._client, *self._at))
         words = ledgers.words_of(who, self._ledger)
         opened(who, words, entry.record, ours, None)  # the stream may have been made anew since
@@ -185,13 +185,6 @@ class PravegaChannel:
         self._forget_older(entry.opener)
         self._entry = settled
         return counts
-
-    def _check_follows(self, delivery: Delivery, here: Position | None) -> None:
-        if delivery.after != here or (here is not None and delivery.position <= here):
-            raise LedgerError(  # safety: events-after-what-was-delivered
-                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
-                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
-            )
 
     def _send(self, delivery: Delivery) -> dict[str, Counts]:
         """Send all rows, and return what became of them by table."""

@@ -8,39 +8,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pravega_client
 
 from airflow_barrier.sinks.pravega.client import OPEN
-from airflow_barrier.systems.pravega_controller import Controller
 from airflow_barrier.systems.pravega_process import Session, main
 
-_MESSAGES = {
-    "StreamInfo": ["1 scope string", "2 stream string"],
-    "ExistsResponse": ["1 exists bool"],
-    "ScalingPolicy": ["1 scaleType int32"],
-    "RetentionPolicy": ["1 retentionType int32"],
-    "StreamConfig": ["1 streamInfo StreamInfo", "2 scalingPolicy ScalingPolicy", "3 retentionPolicy RetentionPolicy"],
-    "GetEpochSegmentsRequest": ["1 streamInfo StreamInfo", "2 epoch int32"],
-    "SegmentId": ["1 streamInfo StreamInfo", "2 segmentId int64"],
-    "SegmentRange": ["1 segmentId SegmentId"],
-    "SegmentRanges": ["1 segmentRanges SegmentRange repeated"],
-    "TxnId": ["1 highBits int64", "2 lowBits int64"],
-    "TxnRequest": ["1 streamInfo StreamInfo", "2 txnId TxnId"],
-    "TxnState": ["1 state int32"],
-    "TxnStatus": ["1 status int32"],
-}
 #: Bytes of an event's header in its segment: its kind, and the length of what follows.
 _HEADER = 8
 _LOW = 2**64
 
 
 class Delivering(Session):
+    messages: ClassVar = {
+        **Session.messages,
+        "ScalingPolicy": ["1 scaleType int32"],
+        "RetentionPolicy": ["1 retentionType int32"],
+        "StreamConfig": [
+            "1 streamInfo StreamInfo",
+            "2 scalingPolicy ScalingPolicy",
+            "3 retentionPolicy RetentionPolicy",
+        ],
+        "GetEpochSegmentsRequest": ["1 streamInfo StreamInfo", "2 epoch int32"],
+        "SegmentId": ["1 streamInfo StreamInfo", "2 segmentId int64"],
+        "SegmentRange": ["1 segmentId SegmentId"],
+        "SegmentRanges": ["1 segmentRanges SegmentRange repeated"],
+        "TxnId": ["1 highBits int64", "2 lowBits int64"],
+        "TxnRequest": ["1 streamInfo StreamInfo", "2 txnId TxnId"],
+        "TxnState": ["1 state int32"],
+        "TxnStatus": ["1 status int32"],
+    }
+
     def __init__(self, address: str) -> None:
         super().__init__(address)
-        self._controller = Controller(address.removeprefix("tcp://"), _MESSAGES)
         self._segments: dict[str, Any] = {}
         self._writers: dict[str, Any] = {}
         self._transactions: Any = None
@@ -50,9 +52,9 @@ class Delivering(Session):
 
     def described(self, scope: str, stream: str) -> dict[str, Any] | None:
         """Its segments, of its first epoch and now, and the kinds of its policies. None: there is no such stream."""
-        info = {"scope": scope, "stream": stream}
-        if not self._controller.ask("checkStreamExists", "StreamInfo", "ExistsResponse", **info).exists:
+        if not self.has(scope, stream):
             return None
+        info = {"scope": scope, "stream": stream}
         config = self._controller.ask("getStreamConfiguration", "StreamInfo", "StreamConfig", **info)
         first = self._controller.ask(
             "getEpochSegments", "GetEpochSegmentsRequest", "SegmentRanges", streamInfo=info, epoch=0
