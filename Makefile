@@ -78,4 +78,4 @@ lock:
 	@sh scripts/lock.sh
 
 clean:
-	rm -rf .venv .demo dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .demo dist build .mypy_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,6 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(_airflow_home.cleanup)
+    if not version("apache-airflow-core").startswith("3.3."):  # older ones use what newer packages warn of
+        config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
+        config.addinivalue_line("filterwarnings", "ignore::FutureWarning")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the path of a Python that Airflow 3.3 supports and that can make virtual environments.
+# Prints the path of a Python that Airflow supports and that can make virtual environments.
 # PYTHON=/path/to/python decides, if set.
 set -eu
 

@@ -119,7 +119,7 @@ def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
     """Return the credentials of an Airflow connection. Raises ConfigurationError, which says what to do
     ``otherwise``.
     """
-    from airflow.sdk.exceptions import AirflowNotFoundException
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import BarrierHook
 

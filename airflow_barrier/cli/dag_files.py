@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def groups_in(file: str) -> tuple[list[BarrierGroup], dict[str, str]]:
     """The groups of all DAGs in a file or folder; and of files that cannot be read the last line of the error."""
-    from airflow.dag_processing.dagbag import DagBag
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
 
     from airflow_barrier.operators.group import BarrierGroup
 

@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     # what Airflow says as it reads DAG files, and pyiceberg of each table, is no answer of ours
-    levels = "airflow.dag_processing=WARNING py.warnings=ERROR pyiceberg.io=WARNING"
+    levels = (
+        "airflow.dag_processing=WARNING airflow.models.dagbag=WARNING alembic.runtime.plugins=WARNING "
+        "py.warnings=ERROR pyiceberg.io=WARNING"
+    )
     os.environ.setdefault("AIRFLOW__LOGGING__NAMESPACE_LEVELS", levels)
     root = parser()
     if not (sys.argv[1:] if arguments is None else arguments):

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from airflow.sdk import BaseHook, conf
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
+from airflow.sdk import BaseHook
 
 from airflow_barrier.hooks._iceberg import CONN_TYPE as ICEBERG
 from airflow_barrier.hooks._iceberg import catalog_of
@@ -120,6 +120,7 @@ class BarrierHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Return whether MetaService and catalog answer, as a sentence without secrets."""
         from airflow_barrier.coordinator.deployment import tables_of
+        from airflow_barrier.hooks.features import version_remark
 
         try:
             settings = self.get_settings()
@@ -127,7 +128,7 @@ class BarrierHook(BaseHook):
             if has_catalog(settings):
                 with closing(tables_of(settings)) as tables:
                     said.append(tables.check())
-            return True, " ".join([*said, *filter(None, [warning_of(settings)])])
+            return True, " ".join([*said, *filter(None, [warning_of(settings), version_remark()])])
         except BarrierError as error:
             return False, str(error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow.sdk import conf
+from airflow.providers.common.compat.sdk import conf
 
 #: What a deferred task without retries is exposed to, and what to do.
 NO_RETRIES = (

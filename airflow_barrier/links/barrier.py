@@ -7,7 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from airflow.sdk import BaseOperatorLink, conf
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseOperatorLink
 from structlog.contextvars import bind_contextvars
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.records import Barrier
@@ -43,6 +43,14 @@ def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> tuple[str
         return barrier.run.key
     dag_id, _, run = committer.removesuffix(f"/{task.task_id}").partition("/")
     return dag_id, run
+
+
+def give_keys(accessor: Any, keys: Sequence[str]) -> None:
+    """Give the event of a task these partition keys, where Airflow has them."""
+    from airflow_barrier.hooks.features import Feature
+
+    if Feature.PARTITION_KEYS.is_there:
+        accessor.add_partitions(list(keys))
 
 
 def silence(task: BaseOperator, assets: Sequence[Asset]) -> None:

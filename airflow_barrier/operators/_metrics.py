@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What a line of StatsD cannot hold.
+_UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
+
 
 def emit(measured: Callable[[], Iterable[Measure]]) -> None:
     """Each as a gauge. Never raises: a number that is missing is no reason for a task to fail."""
     try:
-        from airflow.sdk.observability import stats
+        from airflow.providers.common.compat.sdk import Stats
 
         for name, value, tags in measured():
-            # a name may hold what no line of StatsD can
-            plain = {tag: stats.normalize_name_for_stats(text, log_warning=False) for tag, text in tags.items()}
-            stats.gauge(name, value, tags=plain)
+            Stats.gauge(name, value, tags={tag: _UNFIT.sub("_", text) for tag, text in tags.items()})
     except Exception as error:
         log.warning("Metrics were not sent: %s: %s", type(error).__name__, error)
 

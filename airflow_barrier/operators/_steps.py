@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException, TaskDeferred
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 from structlog.contextvars import bind_contextvars
 
 from airflow_barrier.coordinator.deployment import Deployment

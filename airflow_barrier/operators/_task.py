@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, redact
 from airflow.sdk import TaskInstanceState, get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # by this name Airflow's own providers have it
+from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_barrier.operators._conf import backfill_of, is_rehearsed
 from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset, BaseOperator, TaskInstanceState, TriggerRule
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
@@ -223,6 +223,8 @@ class CommitBarrierOperator(Listened, BaseOperator):
         self, context: Context, deployment: Deployment, told: Sequence[Barrier], made: Sequence[str] | None = None
     ) -> None:
         """``made``: what was published; None: all that is new at these barriers."""
+        from airflow_barrier.operators._events import give_keys
+
         barriers = {b.barrier_id: b for b in told if not b.is_maintenance}  # there nothing has changed
         progress = {
             barrier.barrier_id: {
@@ -244,7 +246,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
                     for b in published
                 }
             }
-            accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
+            give_keys(accessor, [event_key(b.barrier_id, b.computed_in) for b in published])
         deployment.meta.publishing.announce(self.topology, list(barriers), actor(context))
         for _, barrier in sorted(barriers.items()):
             note(self, self.barrier_conn_id, deployment, barrier, made=made)

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
@@ -210,7 +210,7 @@ class DeliverOperator(Listened, BaseOperator):
 
     def _tell(self, deployment: Deployment, context: Context) -> None:
         """An event for each barrier that the sink has received and of which at most a try of this task has told."""
-        from airflow_barrier.operators._events import silence
+        from airflow_barrier.operators._events import give_keys, silence
 
         asset, deliveries, by = sink_asset(self.topology, self.to.name), deployment.meta.deliveries, task_key(context)
         silent = [] if not self._is_registered(deployment) else deliveries.unannounced(self.topology, self.to.name, by)
@@ -219,7 +219,7 @@ class DeliverOperator(Listened, BaseOperator):
             return
         accessor = context["outlet_events"][asset]
         accessor.extra = {"barriers": {_key(each): _extra(each) for each in silent}}
-        accessor.add_partitions([_key(each) for each in silent])
+        give_keys(accessor, [_key(each) for each in silent])
         positions = [Position(each.barrier_id, each.revision) for each in silent]
         deliveries.announce(self.topology, self.to.name, positions, by)
 

@@ -101,6 +101,10 @@ class BarrierGroup(TaskGroup):
                 f"topology {topology}: on_failure, open_manual_runs and backfill belong to the DAG that opens and "
                 "commits, not to a member"
             )
+        if announce_processed:
+            from airflow_barrier.hooks.features import Feature, need
+
+            need(Feature.PARTITION_KEYS, f"topology {topology}: announce_processed=True")
         _check_freshness(topology, freshness)
         super().__init__(group_id=topology, **group_options)
         self.topology = topology

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._binding import BINDING, RESUME_METHOD, Binding, SparkWork, check_unmapped

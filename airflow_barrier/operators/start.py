@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
@@ -164,13 +164,13 @@ class StartBarrierOperator(BaseOperator):
         from airflow_barrier.coordinator.next import Skip, next_opening
         from airflow_barrier.coordinator.revisions.answering import Unchanged, answer_backfill
         from airflow_barrier.coordinator.waiting import Wait
+        from airflow_barrier.hooks.features import version_remark
         from airflow_barrier.operators._commit import check_gates
         from airflow_barrier.operators._waking import AirflowScheduler
 
         check_gates(self, self.commit_task_id)
         hook = BarrierHook(self.barrier_conn_id)
-        warning = warning_of(hook.get_settings())
-        if warning is not None:
+        for warning in filter(None, (warning_of(hook.get_settings()), version_remark())):
             self.log.warning("%s", warning)
         deployment = hook.get_deployment(new=True)
         corrected = answer_backfill(deployment, self.topology, run, OnBackfill(self.backfill))

@@ -15,7 +15,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, resolve_user_from_token
 from airflow.models.connection import Connection, sanitize_conn_id
 from airflow.models.dag import DagModel
-from airflow.sdk.exceptions import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from fastapi import HTTPException, Request
@@ -27,6 +27,7 @@ from airflow_barrier.coordinator.awaited import Awaited
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.hooks.credentials import credentials_of
+from airflow_barrier.hooks.features import Feature
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.plugins.waits import find_waits
 from airflow_barrier.plugins.waking import AirflowWaker
@@ -83,7 +84,7 @@ class AirflowAccess:
 
     def _authorized(self, method: ResourceMethod, dag_ids: Iterable[str]) -> set[str]:
         asked = list(dag_ids)
-        teams = DagModel.get_dag_id_to_team_name_mapping(asked)
+        teams = DagModel.get_dag_id_to_team_name_mapping(asked) if Feature.TEAMS.is_there else {}
 
         def may(dag_id: str) -> bool:
             details = DagDetails(id=dag_id, team_name=teams.get(dag_id))

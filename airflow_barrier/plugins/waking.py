@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.api_fastapi.common.dagbag import resolve_run_on_latest_version
 from airflow.models.dag import DagModel
 from airflow.models.dagbag import DBDagBag
 from airflow.models.dagrun import DagRun
@@ -16,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from airflow_barrier.coordinator.runs import AT_REST
+from airflow_barrier.hooks.features import Feature
 from airflow_barrier.protocol.errors import (
     AirflowRefusedError,
     AirflowUnavailableError,
@@ -65,8 +65,16 @@ def _clear(session: Session, run: DagRun) -> None:
             f"expected DAG {run.dag_id} in a DAG file without import errors, so that its run {run.run_id} can run "
             "again, found it in none; mend the file, then try again"
         )
-    on_latest = resolve_run_on_latest_version(None, run.dag_id, session)
-    dag.clear(run_id=run.run_id, run_on_latest_version=on_latest, session=session)
+    dag.clear(run_id=run.run_id, run_on_latest_version=_is_for_latest(session, run.dag_id), session=session)
+
+
+def _is_for_latest(session: Session, dag_id: str) -> bool:
+    """Return whether the DAG's newest version runs, as Airflow's *Clear* would have it."""
+    if not Feature.RERUN_VERSION.is_there:
+        return False
+    from airflow.api_fastapi.common.dagbag import resolve_run_on_latest_version
+
+    return resolve_run_on_latest_version(None, dag_id, session)
 
 
 @contextmanager

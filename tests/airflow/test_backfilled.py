@@ -10,7 +10,6 @@ from airflow.models.backfill import Backfill
 from airflow.models.dagrun import DagRun
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from airflow_barrier.coordinator.runs import ActiveBackfill
@@ -18,6 +17,7 @@ from airflow_barrier.operators._conf import backfill_of
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.plugins.backfills import on_dag_run_running
 from airflow_barrier.protocol.errors import ConfigurationError
+from tests.support.dags import stored
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FIRST, LAST = datetime(2017, 1, 5, tzinfo=timezone.utc), datetime(2017, 1, 6, tzinfo=timezone.utc)
@@ -38,7 +38,7 @@ def begun(conf: dict[str, Any], given: dict[str, Any] | None, *, ended: bool = F
         else:
             EmptyOperator(task_id="start")
     run = DagRun("shopping", "scheduled__1", run_type=DagRunType.BACKFILL_JOB, conf=conf)
-    run.dag = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    run.dag = stored(dag)
     if given is not None:
         run.backfill_id = 12
         run.backfill = Backfill(
@@ -71,6 +71,13 @@ def test_one_that_has_ended_is_told_of_no_more() -> None:
 
 def test_runs_of_other_dags_are_left_alone() -> None:
     assert begun({"mine": 1}, {}, ours=False) == {"mine": 1}
+    assert begun({"mine": 1}, {"theirs": 2}, ours=False) == {"mine": 1}
+
+
+def test_a_run_of_a_member_has_what_its_backfill_gives_for_a_revision() -> None:
+    given = {"barrier_revision": 7, "theirs": 2}
+    assert begun({"mine": 1, "barrier_revision": 6}, given, ours=False) == {"mine": 1, **given}
+    assert begun({"mine": 1}, given, ended=True, ours=False) == {"mine": 1}
 
 
 def test_a_task_knows_it_with_what_its_author_chose() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup, task_group
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_barrier.operators._commit import check_gates, not_jobs_before
 from airflow_barrier.operators.check import CheckOperator
@@ -33,6 +32,7 @@ from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.files import Files
 from airflow_barrier.tables import Table
+from tests.support.dags import stored
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
@@ -432,7 +432,7 @@ def test_what_airflows_forms_ask(dag: DAG, backfill: str) -> None:
     with dag, BarrierGroup("shopping", backfill=backfill) as group:
         group.job(epoch("load"), inlets=[Files("file:///in", schema="id INT", name="tills")], outlets=["shop.a"])
         group.job(epoch("amount"), inlets=["shop.a"], outlets=["shop.b"])
-    params = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
+    params = stored(dag).params
     assert params.dump().pop("barrier_rehearsal") is False
     if backfill == "explain":
         assert list(params) == ["barrier_rehearsal"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from airflow.models.connection import Connection as AirflowConnection
 from airflow.models.team import Team
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -13,7 +12,6 @@ from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetAlias, TaskGroup, task
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_barrier.operators.commit import table_asset
 from airflow_barrier.operators.epoch import SparkEpochOperator
@@ -22,6 +20,7 @@ from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
 from airflow_barrier.sources.files import Files
 from airflow_barrier.tables import Table
+from tests.support.dags import stored
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 LANDING = Files("/in", schema="id BIGINT", name="clicks")
@@ -117,7 +116,7 @@ def test_the_dag_can_be_stored(dag: DAG) -> None:
     with dag, BarrierGroup("shop"):
         epoch("load", inlets=[LANDING], outlets=[A])
         epoch("amount", inlets=[A], outlets=[B])
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    again = stored(dag)
     assert again.get_task("shop.amount").upstream_task_ids == {"shop.load"}
 
 
@@ -308,7 +307,7 @@ def test_functions_are_jobs(dag: DAG) -> None:
     tasks = {one.task_id: one for one in dag.tasks}
     assert tasks["shop.load"].retries == 2
     assert tasks["shop.price"].sql == "INSERT INTO {target:shop.c} SELECT 7 FROM {read:shop.b}"
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    again = stored(dag)
     assert [again.get_task(name).operator_name for name in ("shop.load", "shop.price")] == [
         "@task.barrier",
         "@task.barrier_sql",

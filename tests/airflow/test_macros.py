@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import MacrosAccessor
-from airflow.sdk.plugins_manager import integrate_macros_plugins
+from packaging.version import Version
 
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.hooks.features import AIRFLOW
 from airflow_barrier.protocol.errors import LeaseLostError, NotReadableYetError
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
 from tests.support.supervising import supervised
@@ -61,6 +62,10 @@ def rendered(statement: str, arguments: Any = None, try_number: int = 1, run_id:
 
 def looked_at(statement: str, arguments: Any = None, try_number: int = 1, run_id: str = "today") -> tuple[str, Any]:
     """The fields as `airflow tasks render` shows them: the context is that of a task, and none runs."""
+    if Version("3.2") <= AIRFLOW:
+        from airflow.sdk.plugins_manager import integrate_macros_plugins
+    else:
+        from airflow.plugins_manager import integrate_macros_plugins
     integrate_macros_plugins()
     with DAG("selling"):
         task = Dashboard(task_id="show", statement=statement, arguments=arguments)

@@ -16,13 +16,11 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, BaseNotifier
-from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.api.datamodels._generated import DagRunType
-from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.execution_time.comms import GetPreviousDagRun, PreviousDagRunResult
-from airflow.sdk.observability import stats
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from sqlalchemy import update
 
@@ -39,6 +37,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from tests.metaservice.test_deliveries import register
 from tests.metaservice.world import World
 from tests.support.mail import mailbox, text_of
+from tests.support.metrics import NoStatsLogger, metrics_by
 from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience
 
@@ -237,16 +236,14 @@ def test_a_mail_has_the_signal_in_its_subject_and_text(world: World, monkeypatch
 _TASK = """
 import sys
 from airflow.sdk import DAG
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
-from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tests.airflow.test_notifying import FIVE, NOON, Runs, context, scheduled
+from tests.support.metrics import begin_metrics
 from tests.support.supervising import KeptXComs, supervised
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._metrics import emit_commits
 from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.watch import WatchBarriersOperator
-stats.initialize(factory=get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on"))
+begin_metrics()
 with supervised(Runs()):
     WatchBarriersOperator(task_id="watch", barrier_conn_id=sys.argv[1]).execute(context(scheduled(NOON)))
     emit_commits([BarrierHook(sys.argv[1]).get_meta_service().barriers.get("shopping", 1)])
@@ -328,16 +325,12 @@ def test_numbers_that_cannot_be_sent_fail_no_task(world: World, caplog: pytest.L
     def dead() -> NoStatsLogger:
         raise OSError("no route to the collector")
 
-    stats.initialize(factory=dead, export_legacy_names=True)
-    try:
-        with supervised(Runs(scheduled(NOON))):
-            told: list[str] = []
-            notifier = Telling("{{ signal.summary }}", told)
-            watch = WatchBarriersOperator(task_id="watch", notifiers=[notifier], barrier_conn_id=CONN)
-            watch.execute(context(scheduled(NOON + FIVE)))
-            emit_commits([world.barrier(1)])
-    finally:
-        stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    with metrics_by(dead), supervised(Runs(scheduled(NOON))):
+        told: list[str] = []
+        notifier = Telling("{{ signal.summary }}", told)
+        watch = WatchBarriersOperator(task_id="watch", notifiers=[notifier], barrier_conn_id=CONN)
+        watch.execute(context(scheduled(NOON + FIVE)))
+        emit_commits([world.barrier(1)])
     assert told == SUMMARIES
     assert caplog.messages.count("Metrics were not sent: OSError: no route to the collector") == 2
 
@@ -370,11 +363,7 @@ def test_a_commit_task_sends_how_long_its_barrier_took(world: World) -> None:
         xcom_push=lambda *_, **__: None,
     )
     given: Any = {"ti": ti, "task": task, "dag_run": SimpleNamespace(**run, conf={}, clear_number=0)}
-    stats.initialize(factory=Gauges, export_legacy_names=True)
-    try:
-        with supervised(KeptXComs()):
-            assert task.execute(given) == 1
-    finally:
-        stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    with metrics_by(Gauges), supervised(KeptXComs()):
+        assert task.execute(given) == 1
     took = (barrier.commit_at - barrier.timestamp).total_seconds()
     assert Gauges.found == [("barrier.commit_seconds", took, {"topology": "shopping"})]

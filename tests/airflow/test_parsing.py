@@ -13,14 +13,13 @@ from tests.support.waiting import patience
 
 _PARSE = """
 import json, sys
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
+from tests.support.dags import DagBag, stored
 
 ENGINES = {"pyspark", "pyiceberg", "pyarrow", "pandas", "grpc", "sqlglot", "duckdb"}
 sys.path += sys.argv[1:]  # as the DAG processor does
 bags = [DagBag(folder) for folder in sys.argv[1:]]
 dags = {name: dag for bag in bags for name, dag in bag.dags.items()}
-again = {name: DagSerialization.from_dict(DagSerialization.to_dict(dag)) for name, dag in dags.items()}
+again = {name: stored(dag) for name, dag in dags.items()}
 print(json.dumps({
     "errors": {file: text for bag in bags for file, text in bag.import_errors.items()},
     "engines": sorted(ENGINES & set(sys.modules)),

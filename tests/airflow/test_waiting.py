@@ -12,9 +12,14 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from airflow.sdk import DAG, TaskInstanceState
 from airflow.sdk.api.datamodels._generated import DagRunType
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException, TaskDeferred
 from airflow.sdk.execution_time.comms import SetXCom
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance, finalize
 from airflow.triggers.base import TriggerEvent

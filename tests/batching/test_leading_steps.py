@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.waiting import TopologyView

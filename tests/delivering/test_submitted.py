@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_barrier.hooks.barrier import BarrierHook

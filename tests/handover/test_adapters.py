@@ -29,7 +29,6 @@ from airflow.providers.databricks.operators.databricks import (
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, task
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
@@ -40,6 +39,7 @@ from airflow_barrier.operators.handover.port import Handing
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.errors import ConfigurationError
 from tests.support.cases import cases
+from tests.support.dags import stored
 
 HANDING = Handing({"spark.wap.branch": "b1", "spark.airflow_barrier.spec.digest": "d1"}, "/opt/guard.jar", "b1")
 CONF = dict(HANDING.conf)
@@ -407,7 +407,7 @@ def test_a_job_links_to_its_barrier_beside_what_its_operator_links_to(
         job = operator()
         as_job(job)
     # to the API server, and to the worker when the task ends
-    shown = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task("a").extra_links
+    shown = stored(dag).get_task("a").extra_links
     pushed = [link.name for link in job.prepare_for_execution().operator_extra_links]
     assert sorted(shown) == sorted(pushed) == sorted({*own, "Barrier"})
     with DAG("other"):

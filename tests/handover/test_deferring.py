@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_barrier.coordinator.cuts import cut_put_off

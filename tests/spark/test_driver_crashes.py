@@ -158,7 +158,7 @@ def submit(
 def test_a_driver_that_dies_at_each_of_its_steps(
     world: World, submit: Callable[[Ready, str], None], spark_server: SparkServer
 ) -> None:
-    from airflow.sdk.exceptions import AirflowException
+    from airflow.providers.common.compat.sdk import AirflowException
 
     def dies(ready: Ready, where: str) -> None:
         with pytest.raises(AirflowException, match="Error code is"):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_barrier.operators.expire import ExpireSnapshotsOperator
 from airflow_barrier.protocol.errors import ConfigurationError

@@ -132,7 +132,7 @@ def test_a_correction_runs_instead_of_the_job_that_is_submitted(
 def test_a_spec_that_was_changed_on_the_way_is_refused(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
-    from airflow.sdk.exceptions import AirflowException
+    from airflow.providers.common.compat.sdk import AirflowException
 
     spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     with pytest.raises(AirflowException, match="The epoch failed: SpecError: epoch spec: expected digest 0123"):

@@ -8,6 +8,7 @@ from airflow_barrier.cli.doctor.check import Check
 #: In this order; one that needs another comes after it.
 CHECKS: tuple[Check, ...] = (
     Check("packages", airflow.packages),
+    Check("version of Airflow", airflow.features),
     Check("Airflow", airflow.components),
     Check("connection", deployment.connection),
     Check("MetaService", deployment.meta_service, needs=("connection",)),

@@ -41,6 +41,19 @@ def _version(name: str) -> str | None:
         return None
 
 
+def features(case: Case) -> Iterator[Finding]:
+    """Yield the version of Airflow, and what that is without."""
+    from airflow_barrier.hooks.features import AIRFLOW, Feature, version_remark
+
+    if remark := version_remark():
+        yield warn("Airflow", remark)
+        return
+    lacking = [feature for feature in Feature if not feature.is_there]
+    yield ok("Airflow", f"version {AIRFLOW}" + (", with all that this package can make use of" if not lacking else ""))
+    for feature in lacking:
+        yield ok("Airflow", f"{AIRFLOW} is without {feature.what}, which came with {feature.since}: {feature.without}")
+
+
 def components(case: Case) -> Iterator[Finding]:
     """Ask Airflow's database, as `airflow jobs check` does; deferred tasks go on in the triggerer, and only there."""
     from airflow.api.common.airflow_health import get_airflow_health

@@ -51,8 +51,8 @@ def _named_by(jobs: Sequence[Any]) -> list[str]:
 
 def _connection(about: str, conn_id: str, case: Case) -> Iterator[Finding]:
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
     from airflow.sdk import BaseHook
-    from airflow.sdk.exceptions import AirflowNotFoundException
 
     from airflow_barrier.hooks.barrier import look_for_connections
 

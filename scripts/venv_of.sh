@@ -1,0 +1,23 @@
+#!/bin/sh
+# Makes .venv-VERSION, with another Airflow than .venv has: sh scripts/venv_of.sh 3.1. The installed wheel is that of .venv.
+set -eu
+cd "$(dirname "$0")/.."
+
+version=$1
+venv=.venv-$version
+lock=requirements/airflow-$version.txt
+stamp=$venv/.locks
+locks="$(cat .venv/.locks .venv/.wheel) $(cksum <"$lock")"
+[ "$(cat "$stamp" 2>/dev/null || true)" = "$locks" ] && exit 0
+
+echo "Setting up $venv from .venv: some seconds."
+rm -rf "$venv"
+.venv/bin/python -m venv --without-pip "$venv"
+# links to the same files: pip replaces files, and changes none
+cp -Rlf .venv/lib/. "$venv/lib"
+for script in .venv/bin/*; do
+    [ -h "$script" ] || [ -d "$script" ] || [ -e "$venv/bin/${script##*/}" ] ||
+        { sed "1s|/\.venv/bin/|/$venv/bin/|" "$script" >"$venv/bin/${script##*/}"; chmod +x "$venv/bin/${script##*/}"; }
+done
+"$venv/bin/python" -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r "$lock"
+echo "$locks" >"$stamp"
