@@ -51,13 +51,13 @@ class LocalAirflow:
 
     ``home`` becomes Airflow's home, with its logs. ``database`` is the URL of its database, driver included; without
     it, one in SQLite lies there too. ``environment`` is added for all components (connections, what the DAGs read).
-    Ports are free ones, except that a UI with guests gets UI_PORT if nobody has it.
+    Ports are free ones, except that the UI gets UI_PORT if nobody has it (``takes_ui_port``).
     """
 
     #: How long it may take until Airflow is healthy.
     seconds_to_start = 180.0
-    #: Whether people look at its UI, at a port that they know.
-    has_guests = True
+    #: Whether its UI gets UI_PORT, where people look for it, if nobody has that port.
+    takes_ui_port = True
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalAirflow:
         database: str | None = None,
     ) -> None:
         self.home, self.logs, self._database = home, logs, database
-        self.port = UI_PORT if self.has_guests and _is_free(UI_PORT) else free_port()
+        self.port = UI_PORT if self.takes_ui_port and _is_free(UI_PORT) else free_port()
         self.url = f"http://localhost:{self.port}"
         self.password = secrets.token_urlsafe(9)
         self._environment = {**os.environ, **self._settings(dags, plugins), **environment}

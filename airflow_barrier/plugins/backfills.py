@@ -33,9 +33,9 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     Runs of DAGs that open no barrier are left alone, but for what a backfill gives them for a revision: Airflow 3.1
     gives its conf to new runs only.
     """
-    said, backfill = dict(dag_run.conf or {}), dag_run.backfill if dag_run.backfill_id is not None else None
-    given = {} if backfill is None or backfill.completed_at is not None else dict(backfill.dag_run_conf or {})
-    if backfill is not None and backfill.completed_at is None and _opens_barriers(dag_run):
+    said, backfill = dict(dag_run.conf or {}), _active_backfill(dag_run)
+    given = {} if backfill is None else backfill.dag_run_conf or {}
+    if backfill is not None and _opens_barriers(dag_run):
         # what an earlier backfill gave stays in the conf of a run where this one gives none
         kept = {key: value for key, value in said.items() if key not in (TOKEN, REHEARSAL)}
         dag_run.conf = {**kept, **given, BACKFILL: _said_of(backfill)}
@@ -43,6 +43,11 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
         dag_run.conf = {**said, **given}
     elif BACKFILL in said:
         dag_run.conf = {key: value for key, value in said.items() if key not in (BACKFILL, REHEARSAL)}
+
+
+def _active_backfill(dag_run: DagRun) -> Backfill | None:
+    backfill: Backfill | None = dag_run.backfill if dag_run.backfill_id is not None else None
+    return None if backfill is None or backfill.completed_at is not None else backfill
 
 
 def _opens_barriers(dag_run: DagRun) -> bool:

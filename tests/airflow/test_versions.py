@@ -56,13 +56,8 @@ def test_the_documents_say_what_older_versions_lack() -> None:
         assert f"| {feature.since} | {feature.what} | {feature.without} |" in told
 
 
-@pytest.fixture
-def older(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_a_newer_one_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "AIRFLOW", Version("3.1.8"))
-
-
-@pytest.mark.usefixtures("older")
-def test_what_needs_a_newer_one_is_refused_with_what_to_do() -> None:
     with pytest.raises(ConfigurationError) as refused, DAG("shopping", schedule=None):
         BarrierGroup("shopping", announce_processed=True)
     assert str(refused.value) == (

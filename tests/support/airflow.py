@@ -55,7 +55,7 @@ _STARTED = pytest.StashKey["AirflowUnderTest"]()
 class AirflowUnderTest(LocalAirflow):
     """What tests do to Airflow. ``folder`` is where the DAGs of tests find and leave files."""
 
-    has_guests = False  # of two that start in the same moment, both would find the known port free
+    takes_ui_port = False  # of two that start in the same moment, both would find the known port free
 
     def __init__(
         self, home: Path, folder: Path, environment: dict[str, str], dags: Path = DAGS, database: str | None = None
