@@ -28,8 +28,8 @@ _BOTH = (
 #: What a version plays. Each starts an Airflow of its own: tasks, deferral and callbacks are those of its version.
 CASES = [
     *((version, story) for story in _BOTH for version in ("3.1", "3.2")),
-    ("3.1", "tests/airflow/test_killing.py"),  # a worker is lost, tasks are tried again
-    ("3.1", "tests/airflow/test_by_hand.py"),  # rehearsals; Airflow 3.2's `dags test` needs another Starlette
+    ("3.1", "tests/airflow/test_killing.py"),  # tasks that are marked failed, jobs that are submitted
+    ("3.1", "tests/airflow/test_by_hand.py"),  # `dags test`, which 3.2.2 cannot with this Starlette
 ]
 
 
