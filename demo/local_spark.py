@@ -22,11 +22,12 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.spark_conf import spark_conf
 from airflow_barrier.project.java import find_java
 from airflow_barrier.project.local import CONNECT_SERVER, connect_server_conf
-from airflow_barrier.sources.spark_packages import PACKAGES as SOURCE_PACKAGES
-from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME, SQLITE_DRIVER
+from airflow_barrier.systems.spark_versions import installed_spark
+from airflow_barrier.tables.spark_catalog import SQLITE_DRIVER
 from demo.local_airflow import free_port
 
-PACKAGES = ",".join((ICEBERG_RUNTIME, SQLITE_DRIVER, *SOURCE_PACKAGES.values()))
+_SPARK = installed_spark()
+PACKAGES = ",".join((_SPARK.iceberg_runtime, SQLITE_DRIVER, *_SPARK.source_packages.values()))
 CATALOG = "lake"
 
 

@@ -13,9 +13,12 @@ compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3
 # The same for users, whose pip takes it as `--constraint`: what tests ran with.
 sed -n 's/ *\\$//; /^[A-Za-z0-9]/p' requirements/lock.txt >requirements/constraints.txt
 
-# Other versions of Airflow that tests run on: what differs from the lock, in an environment that has the lock already.
+# Other versions of Spark and Airflow that tests run on: what differs from the lock, in an environment that has the lock already.
 part=$(mktemp -d)
 trap 'rm -rf "$part"' EXIT
+for version in 3.5 4.0; do
+    echo "pyspark==$version.*" | compile --no-deps - -o "requirements/spark-$version.txt"
+done
 for version in 3.1 3.2; do
     echo "apache-airflow==$version.*" >"$part/pin"
     cp requirements/constraints.txt "$part/all"  # of these uv keeps what fits

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes .venv-VERSION, with another Airflow than .venv has: sh scripts/venv_of.sh 3.1. The installed wheel is that of .venv.
+# Makes .venv-NAME, with another Airflow or Spark than .venv has: those of requirements/NAME.txt. The installed wheel is that
+# of .venv. sh scripts/venv_of.sh airflow-3.1
 set -eu
 cd "$(dirname "$0")/.."
 
-version=$1
-venv=.venv-$version
-lock=requirements/airflow-$version.txt
+venv=.venv-$1
+lock=requirements/$1.txt
 stamp=$venv/.locks
 locks="$(cat .venv/.locks .venv/.wheel) $(cksum <"$lock")"
 [ "$(cat "$stamp" 2>/dev/null || true)" = "$locks" ] && exit 0

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.systems.spark_versions import GUARD_CLASS, SparkVersion, installed_spark, needs_guard
 from airflow_barrier.tables import catalog_at
-from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
 
 #: Iceberg's own, for its statements such as ALTER TABLE ... CREATE BRANCH.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -36,11 +35,12 @@ class SparkConf:
         return {**self.conf, **{name: f"<{what}>" for name, what in self.secrets.items()}}
 
 
-def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
+def spark_conf(settings: Settings, formats: Iterable[str] = (), spark: SparkVersion | None = None) -> SparkConf:
     """Return Spark's settings for work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot
     enter.
 
-    ``formats``: of sources that jobs read, as :data:`~airflow_barrier.sources.spark_packages.PACKAGES` names them.
+    ``formats``: of sources that jobs read, as ``source_packages`` of
+    :class:`~airflow_barrier.systems.spark_versions.SparkVersion` names them. ``spark``: None is the one installed here.
 
     >>> spark_conf(Settings.embedded("/data/warehouse")).conf["spark.sql.catalog.lake.type"]
     'jdbc'
@@ -48,9 +48,11 @@ def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
     kind = catalog_at(settings.catalog_uri)
     found = kind.load().spark_catalog(settings.catalog_uri, settings.warehouse, dict(settings.catalog_properties))
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
+    spark = spark or installed_spark()
+    sources = (spark.source_packages[name] for name in formats)
     conf = {
-        "spark.jars.packages": ",".join((ICEBERG_RUNTIME, *found.packages, *(PACKAGES[name] for name in formats))),
-        "spark.sql.extensions": EXTENSIONS,
+        "spark.jars.packages": ",".join((spark.iceberg_runtime, *found.packages, *sources)),
+        "spark.sql.extensions": ",".join((EXTENSIONS, *((GUARD_CLASS,) if needs_guard(spark.number) else ()))),
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{catalog}.{option}": value for option, value in found.options.items()},
         # Others commit to the tables while sessions live: a cached table would not show it.
@@ -61,7 +63,7 @@ def spark_conf(settings: Settings, formats: Iterable[str] = ()) -> SparkConf:
     return SparkConf(conf, secrets, _about_storage(settings, catalog))
 
 
-def reader_conf(settings: Settings, uri: str, warehouse: str) -> SparkConf:
+def reader_conf(settings: Settings, uri: str, warehouse: str, spark: SparkVersion | None = None) -> SparkConf:
     """Return the settings of a Spark that only reads: its catalog is at one barrier, and is called as the deployment's
     is, so that its SQL stays as it is.
 
@@ -74,7 +76,7 @@ def reader_conf(settings: Settings, uri: str, warehouse: str) -> SparkConf:
     """
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
     conf = {
-        "spark.jars.packages": ICEBERG_RUNTIME,
+        "spark.jars.packages": (spark or installed_spark()).iceberg_runtime,
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "rest",
         f"{catalog}.uri": uri,

@@ -8,7 +8,8 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import SilentOutletError, StagedTableError, UnguardedError, WapDisabledError
 from airflow_barrier.protocol.records import Attempt, StagedTable
 from airflow_barrier.spark.spec import ClosingRecord
-from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE, OLDEST_SPARK, is_too_old
+from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE
+from airflow_barrier.systems.spark_versions import OLDEST, is_too_old
 
 _WAP_ENABLED = "write.wap.enabled"
 
@@ -60,8 +61,8 @@ def _check_engine(attempt: Attempt, table: str, summary: Mapping[str, str]) -> N
     version = summary.get("engine-version", "")
     if summary.get("engine-name") == "spark" and is_too_old(version):
         raise UnguardedError(  # safety: spark-is-new-enough
-            f"{attempt}: expected Spark {OLDEST_SPARK} or newer, found that Spark {version} wrote {table}: it leaves "
-            "our stamp off what it writes; run the job on a newer Spark"
+            f"{attempt}: expected Spark {OLDEST} or newer, found that Spark {version} wrote {table}: the "
+            "guard does not run in it; run the job on a newer Spark"
         )
 
 
@@ -75,8 +76,7 @@ def _check_drivers(attempt: Attempt, table: str, summaries: Sequence[Mapping[str
             "(Airflow's retries begin a new attempt, restarts by the cluster do not); the next try starts afresh"
         )
     for summary in summaries:
-        # Spark puts no snapshot properties on a DELETE that drops whole files
-        if summary.get(GUARD_MARK) != GUARD_PROMISE and summary["operation"] != "delete":
+        if summary.get(GUARD_MARK) != GUARD_PROMISE:
             found = "one of another version" if GUARD_MARK in summary else "no sign of it"
             raise UnguardedError(  # safety: guard-was-there
                 f"{attempt}: expected this version's guard in the Spark driver that wrote {table}, found {found}: "

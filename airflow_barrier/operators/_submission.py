@@ -36,7 +36,10 @@ class Submission:
             # the option replaces the conf, which the author may have set
             py_files = [str(driver_zip(Path(folder))), *filter(None, [self._conf.get("spark.submit.pyFiles")])]
             self.hook = SparkSubmitHook(
-                conf={**self._conf, **conf}, conn_id=self._spark_conn_id, name=name, py_files=",".join(py_files)
+                conf=self._guarded(conf),
+                conn_id=self._spark_conn_id,
+                name=name,
+                py_files=",".join(py_files),
             )
             driver = self.hook.submit(application)
         if driver is not None:
@@ -45,6 +48,22 @@ class Submission:
                 f"driver {driver} in cluster mode, which outlives spark-submit. Name another connection; a job in "
                 "cluster mode is a SparkSubmitOperator that is handed to barrier.job"
             )
+
+    def _guarded(self, conf: Mapping[str, str]) -> dict[str, str]:
+        """The author's conf and this one, and on a Spark that needs it the guard."""
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        from airflow_barrier.operators.handover.local_spark import installed_version, spark_defaults, with_guard
+        from airflow_barrier.spark.guard import guard_jar
+        from airflow_barrier.systems.spark_versions import check_version, needs_guard
+
+        binary = SparkSubmitHook(conn_id=self._spark_conn_id).spark_binary or "spark-submit"
+        version = installed_version(binary)
+        check_version(version, f"task {self._task_id}")
+        both = {**self._conf, **conf}
+        if version is None or not needs_guard(version):
+            return both
+        return with_guard(both, guard_jar(), version, spark_defaults(binary))
 
     def kill(self) -> None:
         """Nothing running is fine."""

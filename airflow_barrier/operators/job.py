@@ -160,22 +160,13 @@ def _put_back(operator: Any, rendered: dict[str, Any]) -> None:
     attributes.update(rendered, _steps=steps)
 
 
-def _check_version(operator: Any, adapter: Adapter) -> None:
-    from airflow_barrier.spark.unchanged import OLDEST_SPARK, is_too_old
-
-    version = adapter.spark_version(operator)
-    if version is not None and is_too_old(version):
-        raise ConfigurationError(  # safety: spark-is-new-enough
-            f"task {operator.task_id}: expected Spark {OLDEST_SPARK} or newer, found {version}: it leaves off what "
-            "says whose work a snapshot is; run the job on a newer Spark"
-        )
-
-
 @cache
 def _job_class(operator_class: Any) -> Any:
     def epoch_work(self: Any, context: Context) -> SparkWork:
+        from airflow_barrier.systems.spark_versions import check_version
+
         adapter = _adapter_for(self)
-        _check_version(self, adapter)
+        check_version(adapter.spark_version(self), f"task {self.task_id}")
         rendered = dict(vars(self))
 
         def run(ready: Ready) -> None:

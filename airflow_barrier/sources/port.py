@@ -310,7 +310,7 @@ class Packaged(Protocol):
 
     @property
     def packages(self) -> Sequence[str]:
-        """Names in :data:`airflow_barrier.sources.spark_packages.PACKAGES`."""
+        """Names in :attr:`airflow_barrier.systems.spark_versions.SparkVersion.source_packages`."""
         ...
 
 

@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.text.values import UNFIT
 from airflow_barrier.systems.roots import SourceRoots
 
-#: What stands before the text of an error that a query of ours has raised. Where Spark refuses a query, its message
-#: shows the query's plan, in which that text stands, too, and nothing was read.
-RAISED = "[USER_RAISED_EXCEPTION] "
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
-_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. ")
+#: What stands before the text of an error that a query of ours has raised, in Spark 4 or in 3.5: a regular expression.
+#: Where Spark refuses a query, its message shows the query's plan, in which that text stands, too, and nothing was
+#: read.
+RAISED = r"(?:\[USER_RAISED_EXCEPTION\] |java\.lang\.RuntimeException: )"
+
+_FILE = re.compile(
+    r"(?:\[FAILED_READ_FILE[.\w]*\]|SparkException:) "
+    r"(?:Encountered error while reading|Parquet column cannot be converted in) file (?P<file>\S+)\. "
+)
 # what Spark says that quotes no record
 _HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
 _KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
 _UNFIT = re.compile(
-    re.escape(RAISED + UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+"
+    RAISED + re.escape(UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+"
     r"|stream \S+, event \d+)|(?P<file>\S+?)(?P<line>, line \d+)?)(?=\s|$)"
 )
 _REMEDY = (
@@ -33,6 +41,11 @@ _REMEDY_IN_LOGS = (
     "What was sent cannot be mended. Declare the source as its records are, or with format='binary' and have the "
     "job decode them and say what becomes of such a one; and abort the barrier, so that the epoch is cut anew"
 )
+
+
+def condition_of(error: PySparkException) -> str | None:
+    """Return Spark's name for what is wrong: its error class, as it was called before Spark 4.0."""
+    return error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
 
 
 def source_error(error: BaseException, places: Sequence[str]) -> SourceDataError | None:

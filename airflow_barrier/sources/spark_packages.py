@@ -7,16 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.systems.spark_versions import installed_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-#: By the name of Spark's format: Maven coordinates of what this version is tested with, for Spark 4.1. Not of its last
-#: release, whose parts are not in all of Maven Central's mirrors.
-PACKAGES = {
-    "avro": "org.apache.spark:spark-avro_2.13:4.1.1",
-    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-}
 
 #: A frame of each format, for whose columns Spark asks nobody.
 _FRAMES: Mapping[str, Callable[[SparkSession], DataFrame]] = {
@@ -42,9 +36,10 @@ def package_error(error: BaseException) -> ConfigurationError | None:
     if found is None:
         return None
     name = "avro" if found["avro"] else found["format"]
-    if name not in PACKAGES:
+    package = installed_spark().source_packages.get(name)
+    if package is None:
         return None
     return ConfigurationError(
-        f"expected the package of Spark's format {name}, {PACKAGES[name]}, among Spark's jars, found none; add it to "
+        f"expected the package of Spark's format {name}, {package}, among Spark's jars, found none; add it to "
         f"spark.jars.packages (`airflow-barrier spark-conf --with {name}` prints the line), and start Spark again"
     )

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 _own = ContextVar("own", default=False)
 
 
+def conf_of(spark: SparkSession) -> Mapping[str, str]:
+    """All of the session's conf; before Spark 4.0 pyspark has no call for it."""
+    found: Mapping[str, str] | None = getattr(spark.conf, "getAll", None)
+    return {row.key: row.value for row in spark.sql("SET").collect()} if found is None else found
+
+
 def set_conf(spark: SparkSession, conf: Mapping[str, str]) -> None:
     """Set all of ``conf``, in one request if the session is Spark Connect's, for which pyspark has no public call."""
     together = getattr(spark.conf, "_set_all", None)

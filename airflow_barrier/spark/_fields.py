@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import InexactChangesError
+from airflow_barrier.systems.spark_versions import runs_before
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -63,12 +64,19 @@ def require_widened(table: str, old: list[dict[str, Any]], new: list[dict[str, A
     A table that is replaced by another one of its name gives old field ids to new columns.
     """
     now = _types_by_id(new)
+    reads_narrower = not runs_before("4.0")
     for field_id, (name, kind) in _types_by_id(old).items():
         if field_id in now and not _widened(kind, now[field_id][1]):
             raise InexactChangesError(  # safety: types-only-widen
                 f"{table}: expected column {now[field_id][0]} to have kept its type or to have got a wider one, found "
                 f"that it is {now[field_id][1]} and was {kind}, as {name}: the table was replaced, or the changes go "
                 "back in time; read it whole at both snapshots instead of its changes"
+            )
+        if field_id in now and kind not in (now[field_id][1], "float") and not reads_narrower:
+            raise InexactChangesError(  # safety: narrower-types-are-read
+                f"{table}: expected Spark 4.0 or newer, which reads column {now[field_id][0]} from files in which it "
+                f"is {kind} and not yet {now[field_id][1]}, found an older one; read the table whole at both snapshots "
+                "instead of its changes, until no such file changes any more"
             )
 
 

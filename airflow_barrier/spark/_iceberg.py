@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import InexactChangesError, MissingTableError, SnapshotMissingError
 from airflow_barrier.protocol.snapshots import ChangedFiles, Snapshot, Stretch, TableDelta, chain_of, partition_sources
 from airflow_barrier.sources.files.listing import literally
+from airflow_barrier.sources.spark_errors import condition_of
 from airflow_barrier.spark.identifiers import quoted
+from airflow_barrier.systems.spark_versions import runs_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -51,7 +53,7 @@ class IcebergTable:
 
     def read_at(self, snapshot: Snapshot) -> DataFrame:
         """All rows as of ``snapshot``, in its schema."""
-        return self.spark.sql(f"SELECT * FROM {quoted(*self.parts)} VERSION AS OF {snapshot.id:d}")
+        return rows_at(self.spark, quoted(*self.parts), snapshot.id)
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """Raises :class:`SnapshotMissingError`."""
@@ -105,6 +107,15 @@ class IcebergTable:
         return values
 
 
+def rows_at(spark: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
+    """All rows of table ``name``, quoted, as of a snapshot, in its schema; none without one."""
+    if snapshot_id is None:  # the table has none yet, but `main` may get one meanwhile
+        return spark.table(name).limit(0)
+    if runs_before("4.0"):  # the reader of a table ignores the option there, and reads what is now
+        return spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id:d}")
+    return spark.read.option("versionAsOf", snapshot_id).table(name)
+
+
 def _parts(name: str) -> list[str]:
     """``lake.db.t`` or ```lake`.`db`.`t``` to its parts."""
     return [
@@ -114,12 +125,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:
-    from pyspark.errors import AnalysisException, PySparkException
+    from pyspark.errors import AnalysisException
 
     try:
         location = spark.sql(f"SELECT file FROM {log}").collect()[-1][0]  # oldest first
     except AnalysisException as error:
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+        if condition_of(error) == "TABLE_OR_VIEW_NOT_FOUND":
             raise MissingTableError(
                 f"{name}: expected an Iceberg table, found none of that name in Spark's catalog; check its name and "
                 "the conf spark.sql.catalog.*"
@@ -127,7 +138,7 @@ def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:
         raise
     try:
         content = by_path(spark, "binaryFile").load([literally(location)]).select("content").collect()[0][0]
-    except PySparkException as error:
+    except Exception as error:  # which of Spark's it is, its versions say differently
         if "No FileSystem for scheme" not in str(error):
             raise
         raise InexactChangesError(

@@ -16,6 +16,7 @@ from airflow_barrier.spark._fields import column_types, nested, parquet_schema, 
 from airflow_barrier.spark._iceberg import IcebergTable, by_path
 from airflow_barrier.spark._touched import positions, touched
 from airflow_barrier.spark.identifiers import quoted
+from airflow_barrier.systems.spark_versions import runs_before
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -95,7 +96,7 @@ class RowReader:
             self._check_same_files(paths, frame.inputFiles())
         if self._table.maps_names:
             self._check_field_ids(frame)
-        metadata = frame.metadataColumn("_metadata")
+        metadata = _metadata_of(frame)
         if _names_tell(paths):
             file = metadata["file_name"]
         else:
@@ -146,11 +147,9 @@ class RowReader:
 
     def _check_field_ids(self, frame: DataFrame) -> None:
         """Spark looks for field ids when it opens a file; that no row is wanted keeps it from reading further."""
-        from pyspark.errors import PySparkException
-
         try:
             frame.select(frame.columns[0]).where(f"{frame.columns[0]} IS NULL").count()
-        except PySparkException as error:
+        except Exception as error:  # which of Spark's it is, its versions say differently
             if without_field_ids(error) is None:
                 raise
             raise InexactChangesError(  # safety: files-have-field-ids
@@ -188,6 +187,15 @@ def without_field_ids(error: BaseException) -> InexactChangesError | None:
         "mapping (schema.name-mapping.default) that says which column is which; rewrite them once "
         "(rewrite_data_files, with rewrite-all), and read the table whole at both snapshots until then"
     )
+
+
+def _metadata_of(frame: DataFrame) -> Column:
+    """What Spark knows of the file that a row is in."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if runs_before("4.0"):  # a column of the table that is called so is in the way, which is an error there
+        return F.col("_metadata")
+    return frame.metadataColumn("_metadata")
 
 
 def _names_tell(paths: Sequence[str]) -> bool:

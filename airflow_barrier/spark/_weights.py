@@ -48,7 +48,7 @@ def has_variant(kind: DataType) -> bool:
 
     if isinstance(kind, types.MapType):
         return has_variant(kind.keyType) or has_variant(kind.valueType)
-    return _has(kind, types.VariantType, has_variant)
+    return _has(kind, getattr(types, "VariantType", ()), has_variant)  # there is none before Spark 4.0
 
 
 def _has_map(kind: DataType) -> bool:
@@ -57,7 +57,7 @@ def _has_map(kind: DataType) -> bool:
     return _has(kind, types.MapType, _has_map)
 
 
-def _has(kind: DataType, wanted: type[DataType], within: Callable[[DataType], bool]) -> bool:
+def _has(kind: DataType, wanted: type[DataType] | tuple[()], within: Callable[[DataType], bool]) -> bool:
     from pyspark.sql import types
 
     if isinstance(kind, types.StructType):

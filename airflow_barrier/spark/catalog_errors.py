@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from airflow_barrier.protocol.errors import BarrierError, CatalogUnavailableError, ConfigurationError
+from airflow_barrier.systems.spark_versions import installed_spark
 
-ICEBERG_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13"
 #: By the beginning of the URL after `jdbc:`.
 _DRIVERS = {
     "sqlite": "org.xerial:sqlite-jdbc",
@@ -53,7 +53,7 @@ def catalog_error(error: BaseException, catalog: str) -> BarrierError | None:
     if found := _NO_CLASS.search(text):
         return ConfigurationError(
             f"{spark}: expected its class {found['name']}, found none: Iceberg's runtime is not among Spark's jars; "
-            f"add {ICEBERG_PACKAGE} to spark.jars.packages, and start Spark again"
+            f"add {installed_spark().iceberg_runtime} to spark.jars.packages, and start Spark again"
         )
     if found := _NO_DRIVER.search(text):
         package = _DRIVERS.get(found["kind"], "the driver's jar")

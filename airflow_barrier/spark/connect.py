@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailable
 from airflow_barrier.spark.driver import prepare_session, stage
 from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
+from airflow_barrier.systems.spark_versions import installed_spark, is_before, runs_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ def connect_session(
     :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server accepts no connection within
     ``timeout`` seconds. Close it with :func:`stop_session`.
     """
+    _check_client()
     import grpc
     from pyspark.errors import PySparkValueError
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -89,6 +91,32 @@ def connect_session(
             "running, and reachable from the Airflow worker?"
         ) from None
     return session  # type: ignore[return-value]
+
+
+def _check_client() -> None:
+    """Servers before 4.0 end no session, so that what a lost attempt left there could not be stopped."""
+    if runs_before("4.0"):
+        raise _too_old("package pyspark", installed_spark().number)
+
+
+@contextlib.contextmanager
+def _stopped_by_errors(session: SparkSession) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        # of a statement from a newer client, servers before 4.0 see no text, and refuse it for that
+        version = session.version if "PARSE_SYNTAX_ERROR" in str(error) else None
+        stop_session(session)
+        if version is not None and is_before(version, "4.0"):
+            raise _too_old("server", version) from error
+        raise
+
+
+def _too_old(what: str, version: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Spark Connect: expected a {what} of version 4.0 or newer, found {version}: jobs reach a Spark 3.5 by "
+        "spark-submit, so let the operator say via='submit'"
+    )
 
 
 def stop_session(session: SparkSession) -> None:
@@ -145,12 +173,9 @@ class ConnectRun:
         traces = Traces()
         with lost_server_is_retryable(_named(self._spec)):
             session = self._open(traces)
-            try:
+            with _stopped_by_errors(session):
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
                 record = stage(session, self._spec, job, self._heads)
-            except BaseException:
-                stop_session(session)
-                raise
         traces.remove(session)
         if traces.lasting is not None:  # safety: session-with-traces-serves-no-other
             log.info("%s: its session serves no other attempt, since %s", _named(self._spec), traces.lasting)
@@ -196,11 +221,8 @@ class ConnectRun:
 
     def _prepared(self, session_id: str, traces: Traces) -> SparkSession:
         session = connect_session(self._url, session_id, traces=traces)
-        try:
+        with _stopped_by_errors(session):
             prepare_session(session, self._spec)
-        except BaseException:
-            stop_session(session)
-            raise
         return session
 
 

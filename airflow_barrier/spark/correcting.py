@@ -9,6 +9,7 @@ from dataclasses import replace
 from airflow_barrier.protocol.ddl import Column, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources.files import header_in_files, names_in_files, read_files
+from airflow_barrier.sources.spark_errors import condition_of
 from airflow_barrier.sources.text.csv_dialect import CsvDialect
 from airflow_barrier.spark._reusing import apply_again
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
@@ -103,7 +104,7 @@ def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
         dialect = CsvDialect.of(correction.options)
         found = names_in_files(epoch.spark, correction.uri, correction.format, dialect)
     except AnalysisException as error:
-        if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+        if condition_of(error) not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
             raise
         raise _without_files(correction) from error
     return [*correction.columns, *(name for name in found if name not in correction.columns)]

@@ -6,6 +6,7 @@ hold them, and a sink's credentials never come near Spark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from airflow_barrier.protocol.changes import CHANGE_TYPE, WEIGHT
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows
 from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.sources.spark_errors import RAISED
+from airflow_barrier.spark._conf import set_conf
+from airflow_barrier.spark._iceberg import rows_at
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.identifiers import quoted, table_name
 
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: What an error begins with that Spark raises for us.
+#: Spark's own choice, INT96, has no time zone and ends in 2262; before Spark 4.0 it refuses dates of the old calendar.
+_AS_IT_IS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 _TWICE = "airflow_barrier: two rows of one key: "
 
 
@@ -55,18 +63,17 @@ def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: s
     Raises RowRefusedError if two rows have the same key, NotAppendOnlyError, and what
     :func:`~airflow_barrier.spark.changes.changes` raises.
     """
-    # Spark's own choice, INT96, has no time zone and ends in 2262
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    set_conf(spark, _AS_IT_IS)
     frame = _frame(spark, table_name(catalog, extract.table), extract)
     if extract.whole and not extract.only_key:
         _check_key(frame, extract)
     try:
         frame.write.mode("overwrite").parquet(folder)
     except Exception as error:
-        _, twice, key = str(error).partition(f"{RAISED}{_TWICE}")
-        if not twice:
+        twice = re.search(RAISED + re.escape(_TWICE) + r"(?P<key>[^}]*\})", str(error))
+        if twice is None:
             raise
-        raise _refused(extract, f"{key.partition('}')[0]}}}") from None
+        raise _refused(extract, twice["key"]) from None
     return sorted(spark.read.parquet(folder).inputFiles())
 
 
@@ -91,7 +98,7 @@ def _refused(extract: Extract, key: str) -> RowRefusedError:
 
 def _frame(spark: SparkSession, table: str, extract: Extract) -> DataFrame:
     if extract.whole:
-        rows = spark.read.option("versionAsOf", extract.end).table(table)
+        rows = rows_at(spark, table, extract.end)
         return rows.select(*map(quoted, extract.key)) if extract.only_key else rows
     if extract.rows is Rows.APPENDS:
         return appends(spark, table, extract.start, extract.end)

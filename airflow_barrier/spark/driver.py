@@ -20,7 +20,8 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import DeadLetters, FileBacked
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.sources.spark_packages import package_error
-from airflow_barrier.spark._conf import set_conf
+from airflow_barrier.sources.text.scanner import can_scan
+from airflow_barrier.spark._conf import conf_of, set_conf
 from airflow_barrier.spark._rows import BY_FIELD_ID, without_field_ids
 from airflow_barrier.spark.catalog_errors import catalog_error, columns_error
 from airflow_barrier.spark.correcting import Correcting
@@ -29,6 +30,7 @@ from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.profile import conf_for
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, Heads
+from airflow_barrier.systems.spark_versions import GUARD_CLASS, installed_spark, runs_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,8 @@ def prepare_session(spark: SparkSession, spec: EpochSpec) -> None:
     A Spark Connect server on which the session is gone says so at the first request.
     Raises ConfigurationError and CatalogUnavailableError (Spark cannot use its catalog).
     """
-    found = spark.conf.getAll
+    _check_guard(spark, spec)
+    found = conf_of(spark)
     stamp = spec.stamp.properties().items()
     properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in stamp}
     set_conf(spark, {"spark.sql.session.timeZone": "UTC", **BY_FIELD_ID, **properties, **conf_for(spark, spec, found)})
@@ -59,6 +62,16 @@ def prepare_session(spark: SparkSession, spec: EpochSpec) -> None:
     with _catalog_named(spec):
         for table in sorted({*spec.inputs, *spec.bases}):
             spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")
+
+
+def _check_guard(spark: SparkSession, spec: EpochSpec) -> None:
+    if runs_before("4.0") and not can_scan(spark):
+        raise ConfigurationError(
+            f"{_attempt(spec)}: expected the guard among the jars of Spark {installed_spark().number}, found none: "
+            "what the job writes would not say whose it is. Put airflow-barrier-guard.jar (python -m "
+            "airflow_barrier.spark.guard prints where it lies) among the driver's jars, and the class "
+            f"{GUARD_CLASS} into spark.sql.extensions"
+        )
 
 
 def stage(spark: SparkSession, spec: EpochSpec, job: Job, heads: Heads | None = None) -> ClosingRecord:
@@ -137,6 +150,11 @@ def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
         inexact = without_field_ids(error)
         if inexact is not None:
             raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
+        if isinstance(error, AttributeError) and "mergeInto" in str(error):
+            raise ConfigurationError(
+                f"{_attempt(spec)}: expected Spark 4.0 or newer, which has DataFrame.mergeInto, found an older one; "
+                "write the MERGE in SQL, as an SQL job or by spark.sql(...) on a temporary view of the frame"
+            ) from error
         unfit = package_error(error) or columns_error(error, ", ".join(sorted(spec.bases)))
         if unfit is not None:
             raise ConfigurationError(f"{_attempt(spec)}: {unfit}") from error

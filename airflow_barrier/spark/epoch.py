@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.port import DeadLetters, Tables
+from airflow_barrier.spark._iceberg import rows_at
 from airflow_barrier.spark.applying import apply_changes
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.delta_join import delta_join
@@ -207,9 +208,7 @@ class Epoch:
         return self._at(inlet, snapshot_id)
 
     def _at(self, table: str, snapshot_id: int | None) -> DataFrame:
-        if snapshot_id is None:  # it has no snapshot yet, but `main` may get one while we run
-            return self.spark.table(self._name(table)).limit(0)
-        return self.spark.read.option("versionAsOf", snapshot_id).table(self._name(table))
+        return rows_at(self.spark, self._name(table), snapshot_id)
 
     def _inlet(self, table: str) -> tuple[int | None, int | None]:
         """The snapshots of an inlet at this barrier and at the one before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -24,9 +23,7 @@ _BRANCH = "spark.airflow_barrier.branch"
 #: The property of a staged snapshot by which the guard says that it was there.
 GUARD_MARK = "airflow-barrier.guard"
 #: What this property says. Guards of another value refuse less, such as the first, which knew no branches.
-GUARD_PROMISE = "3"
-#: Older ones ignore the snapshot properties of a session, by which what an attempt staged is known as its own.
-OLDEST_SPARK = "4.0"
+GUARD_PROMISE = "4"
 
 
 def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str, key: str | None = None) -> dict[str, str]:
@@ -53,16 +50,6 @@ def leave_the_branch(spark: SparkSession) -> None:
     """Take the branch out of the session conf of a driver that reads the epoch spec: it names branches itself."""
     for key in (WAP_BRANCH, _CATALOG, _READS, _WRITES, _PINNED, _BRANCH):
         spark.conf.unset(key)
-
-
-def is_too_old(version: str) -> bool:
-    """Return whether a Spark of this version cannot run unchanged jobs.
-
-    >>> is_too_old("3.5.6"), is_too_old("4.0.1"), is_too_old("4.2.0-SNAPSHOT"), is_too_old("unknown")
-    (True, False, False, False)
-    """
-    found = re.match(r"(\d+)\.", version)
-    return found is not None and int(found[1]) < int(OLDEST_SPARK.partition(".")[0])
 
 
 def _listed(tables: Iterable[str]) -> str:

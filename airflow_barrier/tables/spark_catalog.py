@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-#: Maven coordinates of what this version is tested with, for Spark 4.1.
-ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+#: Maven coordinates of what this version is tested with.
 SQLITE_DRIVER = "org.xerial:sqlite-jdbc:3.54.1.0"
 POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.11"
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 from airflow.sdk import DAG
 from packaging.version import Version
@@ -18,9 +14,8 @@ from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.protocol.errors import ConfigurationError
 from tests.support.airflow import LONG
 from tests.support.drawing import drawn
-from tests.support.waiting import patience
+from tests.support.versions import CHECKOUT, play_on
 
-CHECKOUT = Path(__file__).parents[2]
 _BOTH = (
     "tests/airflow/test_revising.py",  # backfills, and their cancellation
     "tests/airflow/test_members.py",
@@ -37,17 +32,7 @@ CASES = [
 @pytest.mark.timeout(LONG * len(CASES))
 def test_the_same_stories_on_older_versions() -> None:
     for version, story in drawn(CASES, "versions of Airflow"):
-        made = subprocess.run(["sh", "scripts/venv_of.sh", version], cwd=CHECKOUT, capture_output=True, text=True)
-        assert made.returncode == 0, made.stderr
-        played = subprocess.run(
-            [f".venv-{version}/bin/pytest", "-n", "0", "-q", story],
-            cwd=CHECKOUT,
-            env={name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "AIRFLOW"))},
-            capture_output=True,
-            text=True,
-            timeout=patience(LONG),
-        )
-        assert played.returncode == 0, f"Airflow {version}: {story}\n{played.stdout[-20_000:]}"
+        play_on(f"airflow-{version}", story)
 
 
 def test_the_documents_say_what_older_versions_lack() -> None:

@@ -314,6 +314,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "files-have-field-ids": "No column is taken for missing because its file has no field ids.",
         "partition-values-of-columns": "No column is taken for missing because only its partition has its value.",
         "types-only-widen": "No value is read as one of another type.",
+        "narrower-types-are-read": "No value is read by a Spark that cannot widen it.",
         "scans-know-no-deletes": "Iceberg's scans are asked only about whole files.",
         "scans-give-columns-of-now": "Iceberg's scans are asked only for columns that are still there.",
         "each-file-once": "No file is counted twice.",

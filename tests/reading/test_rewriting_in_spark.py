@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from airflow_barrier.reading.duckdb_views import duckdb_connection
 from airflow_barrier.reading.one_table import iceberg_table
 from airflow_barrier.reading.rewriting import Pin, Place, Rewritten, View, rewrite
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.reading.answers import answer
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -63,11 +63,10 @@ class Shop:
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """One of its own: it stands in a namespace."""
-    session = connect_session(spark_server.url)
-    session.sql(f"CREATE NAMESPACE lake.{SPACE}")
-    session.sql(f"USE lake.{SPACE}")
-    yield session
-    stop_session(session)
+    with session_on(spark_server) as session:
+        session.sql(f"CREATE NAMESPACE lake.{SPACE}")
+        session.sql(f"USE lake.{SPACE}")
+        yield session
 
 
 PLANNED = (

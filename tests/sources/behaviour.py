@@ -26,8 +26,8 @@ from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import Source
 from airflow_barrier.spark.changes import appends, changes
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import OTHER_MEANINGS, Cutter
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,11 +63,8 @@ class Behaviour:
 
     @pytest.fixture
     def session(self, spark_server: SparkServer) -> Iterator[SparkSession]:
-        session = connect_session(spark_server.url)
-        for name, value in OTHER_MEANINGS.items():
-            session.conf.set(name, value)
-        yield session
-        stop_session(session)
+        with session_on(spark_server, OTHER_MEANINGS) as session:
+            yield session
 
     def numbers(self, session: SparkSession, place: Place, cut: Cut, after: datetime | None, until: datetime) -> Any:
         """As a driver reads them, which is told the declaration, the cut and the secrets as JSON."""

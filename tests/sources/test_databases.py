@@ -21,13 +21,13 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.postgresql import PostgreSQL
 from airflow_barrier.spark.applying import apply_changes
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.spec import EpochSpec
 from airflow_barrier.spark.sql import SqlJob
 from tests.sources.databases import Beside, Database
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 from tests.support.runs import run_of
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,12 +42,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    session.sql("CREATE NAMESPACE IF NOT EXISTS lake.copies")
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        session.sql("CREATE NAMESPACE IF NOT EXISTS lake.copies")
+        yield session
 
 
 @pytest.fixture

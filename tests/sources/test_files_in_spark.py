@@ -22,6 +22,7 @@ from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day, land, land_parquet
 from tests.support.epochs import AMOUNT, shopping_barriers
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,11 +35,8 @@ SCHEMA = "userId BIGINT, price DECIMAL(10,2), at TIMESTAMP"
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """A session with everything set that could change what a file says."""
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        yield session
 
 
 def no_delta(*_: Any) -> DataFrame:

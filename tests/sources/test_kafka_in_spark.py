@@ -15,10 +15,10 @@ from confluent_kafka.admin import AclOperation
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +33,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        yield session
 
 
 def entered(broker: Broker, topic: str, **settings: Any) -> Kafka:

@@ -14,10 +14,10 @@ import pytest
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources.messages.records import RecordFormat, broken, decoded
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import OTHER_MEANINGS
 from tests.sources.test_text_records import NESTED, READ_JSON, REFUSED_JSON, comparable
 from tests.support.kafka import Kafka
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,11 +197,8 @@ SIMPLE = {"format": "avro", "avro_schema": '{"type": "record", "name": "r", "fie
 
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        yield session
 
 
 def read(session: SparkSession, kafka: Kafka, topic: str) -> DataFrame:

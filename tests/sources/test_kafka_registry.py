@@ -21,7 +21,6 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.sources.kafka.registry import _address
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import EpochSpec
 from tests.sources.test_kafka_records import long, text
@@ -35,7 +34,6 @@ from tests.support.shop import JOBS, SHOPPING, Shop, make_shop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.spark import SparkServer
 
 # all in one process, and one registry for them
 pytestmark = pytest.mark.usefixtures("spark_server")
@@ -59,13 +57,6 @@ def source(topic: str, **settings: Any) -> Kafka:
 
 def written(number: int, value: bytes) -> dict[str, Any]:
     return {"value": b"\0" + number.to_bytes(4, "big") + value}
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.protocol.errors import ConfigurationError, SinkUnavailableError, SourceUnavailableError
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.systems.kafka_settings import spark_settings
 from tests.sinks.behaviour import CHANGES, catch_up, check
 from tests.sinks.kafka_topics import Topics
@@ -36,15 +34,6 @@ from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tests.support.spark import SparkServer
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 def as_text(credentials: Credentials) -> Credentials:

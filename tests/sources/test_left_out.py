@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +18,12 @@ from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.files.listing import Folder
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import Cutter, day, land
 from tests.sources.test_files_in_spark import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.spark import SparkServer
 
 BEGINNINGS = ("", "_", ".", "_metadata", "_common_metadata", "x_", "__", "._", "_.", "metadata")
 MIDDLES = ("a", "d=1", "=", "$folder$")
@@ -38,13 +35,6 @@ ODD_NAMES = [
     "_common_metadata",
     "_temporary",
 ]
-
-
-@pytest.fixture(scope="module")
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 def csv_files(folder: Path, **settings: object) -> Files:

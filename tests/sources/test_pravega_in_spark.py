@@ -16,12 +16,12 @@ from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of as adapter_of
 from airflow_barrier.sources.pravega import Pravega
 from airflow_barrier.sources.spark_errors import source_error
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.databases import Beside
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day
 from tests.sources.streams import source_of
 from tests.sources.test_kafka_records import long, text
 from tests.support.pravega import Pravega as Server
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,11 +41,8 @@ AVRO = {
 
 @pytest.fixture
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        yield session
 
 
 def cut_of(server: Server, warehouse: Path, values: list[bytes], **settings: Any) -> tuple[Pravega, Cut]:

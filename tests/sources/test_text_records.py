@@ -18,8 +18,8 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
-from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import OTHER_MEANINGS, Cutter, day, land
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,11 +163,8 @@ REFUSED_JSON: list[Case] = [
 
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    for name, value in OTHER_MEANINGS.items():
-        session.conf.set(name, value)
-    yield session
-    stop_session(session)
+    with session_on(spark_server, OTHER_MEANINGS) as session:
+        yield session
 
 
 def cases(csv: list[Case], json: list[Case]) -> list[Any]:

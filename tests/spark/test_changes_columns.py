@@ -13,10 +13,12 @@ from airflow_barrier.protocol.errors import InexactChangesError
 from airflow_barrier.spark._rows import _names_tell
 from tests.support.drawing import OPERATIONS
 from tests.support.history import MOR, REWRITE_ALL, History, modes, names, read_files
+from tests.support.spark import SINCE_4
 
 pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
 
+@SINCE_4  # that widen
 def test_columns_added_renamed_widened_and_dropped(spark: SparkSession) -> None:
     table = History(spark, "columns", "id INT, a INT, d DECIMAL(9, 2), x STRING", format_version="2", **modes(MOR))
     first = table.do("INSERT INTO {t} VALUES (1, 10, 1.50, 'x1'), (2, 20, 2.50, 'x2'), (3, 30, 3.50, 'x3')")

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from airflow_barrier.protocol.errors import InexactChangesError
 from airflow_barrier.spark._fields import require_widened
 from airflow_barrier.spark.changes import appends
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
@@ -24,7 +23,7 @@ from tests.support.defaults import give_default
 from tests.support.drawing import OPERATIONS
 from tests.support.epochs import AMOUNT, CATALOG, SHOPPING, shopping_barriers
 from tests.support.history import COW, MOR, REWRITE_ALL, History, modes
-from tests.support.spark import SparkServer
+from tests.support.spark import SparkServer, session_on
 
 pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
@@ -199,6 +198,17 @@ def test_types_that_are_not_wider(old: dict[str, Any], new: dict[str, Any]) -> N
     require_widened("t", [old], [{**new, "id": 8, "type": "int"}])
 
 
+@pytest.mark.kills("narrower-types-are-read")
+def test_a_spark_that_does_not_widen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    for old, new in (("int", "long"), ("decimal(9, 2)", "decimal(18, 2)")):
+        with pytest.raises(InexactChangesError, match=rf"Spark 4\.0 .* column v from .* is {re.escape(old)}"):
+            require_widened("t", [{**INT, "type": old}], [{**INT, "type": new}])
+    require_widened("t", [{**INT, "type": "float"}], [{**INT, "type": "double"}])
+    require_widened("t", [INT], [INT])
+    require_widened("t", [INT], [])
+
+
 def test_a_table_that_was_replaced_by_one_of_wider_types(spark: SparkSession) -> None:
     columns = "id INT, f FLOAT, d DECIMAL(9, 2), s STRUCT<a: INT>"
     table = History(spark, "foreign_files", columns)
@@ -229,10 +239,9 @@ def test_an_epoch_of_added_files(spark: SparkSession, spark_server: SparkServer,
         rows.writeTo(epoch.target(AMOUNT)).append()
 
     for barrier in (1, 2, 3):
-        session = connect_session(spark_server.url)
         spec = barriers.begin(barrier, inlets=[SHOPPING], outlets=[AMOUNT])
-        barriers.publish(spec, run_epoch(session, spec, job))
-        stop_session(session)
+        with session_on(spark_server) as session:
+            barriers.publish(spec, run_epoch(session, spec, job))
     summed = spark.table(table_name(CATALOG, AMOUNT)).groupBy("userId").agg(F.sum("totalAmount"))
     assert {row[0]: int(row[1]) for row in summed.collect()} == {0: 3, 1: 3}
 
@@ -258,14 +267,11 @@ def test_of_a_tables_own_file_nobody_is_told_to_move_it_away(
             epoch.target(AMOUNT)
         ).append()
 
-    session = connect_session(spark_server.url)
-    try:
+    with session_on(spark_server) as session:
         with pytest.raises(Exception, match="FAILED_READ_FILE") as raised:
             run_epoch(session, barriers.begin(2, inlets=[SHOPPING], outlets=[AMOUNT]), job)
         # Without a name mapping it shows only when a row is read.
         barriers.write(3, SHOPPING, add, "ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
         with pytest.raises(InexactChangesError, match=r"attempt .*: expected data files with field ids .* and no name"):
             run_epoch(session, barriers.begin(3, inlets=[SHOPPING], outlets=[AMOUNT]), job)
-    finally:
-        stop_session(session)
     assert not re.search("[Mm]end the file|move it away", str(raised.value))

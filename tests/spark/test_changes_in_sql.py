@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.views import view_of
 from tests.support.history import MOR, History, insert, modes
+from tests.support.spark import SINCE_4
 
 
 @pytest.fixture
@@ -72,6 +73,7 @@ def test_merge_into_with_appends_and_states_in_subqueries(spark: SparkSession, t
     assert totals(target, "total", target.main()) == totals(source, "v", second)
 
 
+@SINCE_4
 def test_data_frame_merge_into(spark: SparkSession, tables: tuple[History, History]) -> None:
     source, target = tables
     delta = changes(spark, source.name, source.heads[0], source.heads[-1])

@@ -21,7 +21,7 @@ from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.compacting import rewrite_files
-from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
+from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.races.racers import PROCESSES
@@ -33,16 +33,7 @@ from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import Row, SparkSession
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 def operator(**arguments: Any) -> CompactTablesOperator:

@@ -12,12 +12,11 @@ from airflow_barrier.protocol.errors import ConfigurationError, SilentOutletErro
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.kafka import Kafka
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from tests.support.kafka import Kafka as Broker
 from tests.support.shop import JOBS, SHOPPING, Shop
-from tests.support.spark import APART
+from tests.support.spark import APART, session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,13 +38,12 @@ pytestmark = [
 
 @pytest.fixture
 def session(shop: Shop, spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
     table = f"{APART}.{LETTERS}"
-    session.sql(f"DROP TABLE IF EXISTS {table}")
-    session.sql(f"CREATE TABLE {table} ({DDL}) USING iceberg")
-    yield session
-    session.sql(f"DROP TABLE {table}")
-    stop_session(session)
+    with session_on(spark_server) as session:
+        session.sql(f"DROP TABLE IF EXISTS {table}")
+        session.sql(f"CREATE TABLE {table} ({DDL}) USING iceberg")
+        yield session
+        session.sql(f"DROP TABLE {table}")
 
 
 def load(epoch: Epoch) -> None:

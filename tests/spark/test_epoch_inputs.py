@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.files import Files
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.sql import SqlJob
 from tests.sources.landing import Cutter, day, land
 from tests.support.epochs import CATALOG, SHOPPING, Barriers, shop_for_a_day, shopping_barriers
-from tests.support.spark import SparkServer
+from tests.support.spark import SINCE_4
 
 ITEMS = "shop.items"
 NAMED = "shop.named_amounts"
@@ -31,13 +29,6 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
     barriers.create(ITEMS, "itemId BIGINT, name STRING")
     barriers.create(NAMED, "name STRING, amount DECIMAL(38, 2)")
     return barriers
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 def test_a_root_job_loads_exactly_its_cut_by_sql_and_by_code(
@@ -61,6 +52,7 @@ def test_a_root_job_loads_exactly_its_cut_by_sql_and_by_code(
     assert barriers.rows(ITEMS) == [(1, "item 1"), (2, "item 2")]
 
 
+@SINCE_4  # mergeInto
 def test_a_join_is_kept_up_to_date_from_both_sides_deltas(session: SparkSession, barriers: Barriers) -> None:
     def join(epoch: Epoch) -> None:
         joined = epoch.delta_join(SHOPPING, ITEMS, on="itemId")

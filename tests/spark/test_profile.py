@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +11,11 @@ from pyspark.sql import SparkSession
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.profile import MOST_BYTES, Inlet, profile_of
 from tests.spark.jobs.amount import amount
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
-from tests.support.spark import SparkServer
 
 PARTITIONS, ADAPTIVE = "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled"
 SMALL = profile_of({}, {}).conf
@@ -70,13 +67,6 @@ def test_another_profile_is_refused() -> None:
 
 
 # --- in Spark ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 class Days:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from airflow_barrier.protocol.errors import ConfigurationError, UndeclaredTableError
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.sql import SqlJob
@@ -21,7 +19,6 @@ from tests.support.epochs import (
     shop_for_a_day,
     shopping_barriers,
 )
-from tests.support.spark import SparkServer
 
 AMOUNT_SQL = """
 -- what a user spent on an item; {not:a placeholder} in a comment; and this ; is no end
@@ -38,13 +35,6 @@ WHEN NOT MATCHED THEN INSERT (userId, itemId, totalAmount) VALUES (d.userId, d.i
 @pytest.fixture
 def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
     return shopping_barriers(spark, tmp_path)
-
-
-@pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
 
 
 def test_a_merge_of_changes_equals_full_recomputation_after_every_barrier(

@@ -17,6 +17,7 @@ import airflow_barrier
 from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.corrections import CorrectBySql
+from airflow_barrier.spark.guard import guard_jar
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 from demo.local_spark import PACKAGES, catalog_conf
@@ -66,6 +67,7 @@ def hook_for(
                 "PYTHONPATH": str(Path(airflow_barrier.__file__).parents[1]),
             },
             conf={
+                "spark.jars": guard_jar(),
                 **catalog_conf(spark_server.warehouse, spark_server.catalog_db),
                 **submit_conf((tmp_path / "epoch.spec.json").as_uri(), digest or digest_of(text)),
                 "spark.jars.ivy": str(spark_server.ivy),

@@ -9,11 +9,11 @@ import pytest
 
 from airflow_barrier.coordinator.staging import close
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from tests.coordinator.test_sources import fragment, landing
 from tests.support.shop import SHOPPING, Shop
+from tests.support.spark import session_on
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -33,8 +33,7 @@ def test_a_file_that_is_refused_is_mended_read_and_published(
     options = {"header": True, "delimiter": ";", "decimal_separator": ","}
     source = landing(tmp_path / "landing", format="csv", schema="amount BIGINT, price DECIMAL(12,2)", options=options)
     barrier = shop.open(5, fragment(source))
-    session = connect_session(spark_server.url)
-    try:
+    with session_on(spark_server) as session:
         first = shop.begin(barrier, "load")
         found = "purchases.csv, line 3: source purchases: expected price .* another decimal separator than ','"
         with pytest.raises(SourceDataError, match=found):
@@ -42,8 +41,6 @@ def test_a_file_that_is_refused_is_mended_read_and_published(
         file.write_text("amount;price\n1;2,50\n2;1234,50\n")
         second = shop.begin(barrier, "load", "g1")
         close(shop.deployment, second.attempt, record=run_epoch(session, second.spec, load), actor="test")
-    finally:
-        stop_session(session)
     for job in ("amount", "price"):
         shop.process(barrier, job, [{"amount": 1, "price": 1}])
     shop.commit(barrier)

@@ -19,7 +19,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.unchanged import unchanged_conf
 from tests.support.drawing import OPERATIONS
 from tests.support.shop import AMOUNT, PRICE, SHOPPING, Shop
-from tests.support.spark import APART
+from tests.support.spark import APART, session_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,15 +46,8 @@ def shop(shop: Shop, spark: SparkSession) -> Shop:
 @contextmanager
 def driver(server: SparkServer, ready: Ready) -> Iterator[SparkSession]:
     """The session that an operator makes of unchanged code: nothing but its conf leads to the attempt branch."""
-    from airflow_barrier.spark.connect import connect_session, stop_session
-
-    session = connect_session(server.url)
-    try:
-        for key, value in unchanged_conf(ready.spec, ready.spec_uri, ready.digest).items():
-            session.conf.set(key, value)
+    with session_on(server, unchanged_conf(ready.spec, ready.spec_uri, ready.digest)) as session:
         yield session
-    finally:
-        stop_session(session)
 
 
 def asked(shop: Shop, barrier: Barrier, generation: str) -> Ready:

@@ -1,22 +1,26 @@
 """One Spark Connect server for the whole test run, started by the process whose test asks for it first.
 
-Sessions are Spark Connect's only: a process that has made one cannot make a classic one as well. Each test makes
-tables in a namespace of its own. ``BARRIER_TEST_IVY`` names another cache of jars than the checkout's.
+Sessions are Spark Connect's only: a process that has made one cannot make a classic one as well. With a Spark that jobs
+do not reach by Spark Connect they are sessions of this process instead. Each test makes tables in a namespace of its
+own. ``BARRIER_TEST_IVY`` names another cache of jars than the checkout's.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_SH, flock
+from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_barrier.systems.spark_versions import is_before
 from tests.support.ports import free_port
 from tests.support.waiting import patience
 
@@ -39,6 +43,15 @@ COUNTED = "counted"
 #: Catalogs of the server that cannot work: Iceberg's jar, or the JDBC driver, is not there.
 NO_JAR, NO_DRIVER = "no_jar", "no_driver"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
+#: Jobs do not reach a Spark before 4.0 by Spark Connect.
+IN_THIS_PROCESS = is_before(version("pyspark"), "4.0")
+SINCE_4 = pytest.mark.skipif(IN_THIS_PROCESS, reason="older Sparks have no such thing")
+BEFORE_4 = pytest.mark.skipif(not IN_THIS_PROCESS, reason="of older Sparks: tests/spark/test_versions.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if IN_THIS_PROCESS:
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")  # to its JVM
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,9 @@ def spark_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 def spark_server(request: pytest.FixtureRequest, spark_place: SparkServer) -> SparkServer:
     if SHARED_SERVER in os.environ:
         return spark_place
+    if IN_THIS_PROCESS:
+        request.config.add_cleanup(_start_in_this_process(spark_place).stop)
+        return spark_place
     folder = spark_place.warehouse.parent
     users, started = (folder / "users").open("w"), folder / "started"
     # Whoever uses the server says so by a lock, until its process ends.
@@ -114,12 +130,37 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _start(place: SparkServer) -> LocalConnectServer:
-    from airflow_barrier.project.local import QUICK_JAVA
-    from airflow_barrier.spark.guard import guard_jar
     from demo.local_spark import LocalConnectServer
 
-    folder = place.warehouse.parent
+    return LocalConnectServer(
+        place.warehouse, place.catalog_db, place.ivy, _port_of(place.url), conf=_conf(place), timeout=patience()
+    ).start()
+
+
+def _start_in_this_process(place: SparkServer) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from demo.local_spark import PACKAGES, catalog_conf
+
+    builder = SparkSession.builder.master("local[2]")
     conf = {
+        **catalog_conf(place.warehouse, place.catalog_db),
+        **_conf(place),
+        "spark.jars.packages": PACKAGES,
+        "spark.jars.ivy": str(place.ivy),
+        "spark.sql.warehouse.dir": str(place.warehouse.parent / "spark-warehouse"),
+    }
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _conf(place: SparkServer) -> dict[str, str]:
+    from airflow_barrier.project.local import QUICK_JAVA
+    from airflow_barrier.spark.guard import guard_jar
+
+    folder = place.warehouse.parent
+    return {
         **conf_of(folder, APART),
         **conf_of(folder, REVISED),
         **conf_of(folder, IN_AIRFLOW),
@@ -138,9 +179,6 @@ def _start(place: SparkServer) -> LocalConnectServer:
         "spark.ui.enabled": "true",
         "spark.ui.port": str(_port_of(place.ui)),
     }
-    return LocalConnectServer(
-        place.warehouse, place.catalog_db, place.ivy, _port_of(place.url), conf=conf, timeout=patience()
-    ).start()
 
 
 def _port_of(url: str) -> int:
@@ -161,11 +199,42 @@ def spark_ui(spark_server: SparkServer) -> str:
     return spark_server.ui
 
 
-@pytest.fixture(scope="session")
-def spark(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
-    """A session that tests share. What changes a session's conf takes one of its own."""
+@contextmanager
+def session_on(server: SparkServer, conf: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """A session of one's own, with ``conf``."""
+    session, stop = _beside_others() if IN_THIS_PROCESS else _connected(server)
+    try:
+        for name, value in conf.items():
+            session.conf.set(name, value)
+        yield session
+    finally:
+        stop()  # while the server is there: a client that has lost its server hangs at exit
+
+
+def _connected(server: SparkServer) -> tuple[SparkSession, Callable[[], None]]:
     from airflow_barrier.spark.connect import connect_session, stop_session
 
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)  # while the server is there: a client that has lost its server hangs at exit
+    session = connect_session(server.url)
+    return session, lambda: stop_session(session)
+
+
+def _beside_others() -> tuple[SparkSession, Callable[[], None]]:
+    from pyspark.sql import SparkSession
+
+    first = SparkSession.getActiveSession()
+    assert first is not None, "expected the fixture spark_server to have made one"
+    return first.newSession(), lambda: None
+
+
+@pytest.fixture(scope="session")
+def spark(spark_server: SparkServer) -> Iterator[SparkSession]:
+    """A session that tests share. What changes a session's conf takes one of its own."""
+    with session_on(spark_server) as session:
+        yield session
+
+
+@pytest.fixture
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
+    """A session of the test's own, as an attempt gets it."""
+    with session_on(spark_server) as session:
+        yield session

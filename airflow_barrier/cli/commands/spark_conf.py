@@ -13,7 +13,7 @@ from airflow_barrier.cli.connection import connection_option, settings
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.systems.spark_versions import SPARK_VERSIONS, installed_spark, spark_version
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,9 +33,17 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="formats",
         action="append",
-        choices=sorted(PACKAGES),
+        choices=sorted(installed_spark().source_packages),
         default=[],
         help="with the package that Spark needs for such sources; may be given several times",
+    )
+    parser.add_argument(
+        "--spark",
+        type=spark_version,
+        default=installed_spark(),
+        metavar="VERSION",
+        help=f"the version of Spark that reads the conf: {', '.join(SPARK_VERSIONS)} (default: that of pyspark here, "
+        f"{installed_spark().number})",
     )
     parser.add_argument(
         "--reader",
@@ -58,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         from airflow_barrier.coordinator.spark_conf import spark_conf
 
-        found = spark_conf(settings(options.conn_id), options.formats)
+        found = spark_conf(settings(options.conn_id), options.formats, options.spark)
     answer(options, found, lambda found, out: _show(options.format, found, out))
     return DONE
 
@@ -71,7 +79,7 @@ def _of_reader(options: argparse.Namespace) -> SparkConf:
         raise ConfigurationError("--with: expected no --reader, which reads no sources, found one; leave out either")
     Warehouse.parse(options.reader)
     uri = options.uri or f"http://localhost:{PORT}/iceberg/{options.conn_id}"
-    return reader_conf(settings(options.conn_id), uri, options.reader)
+    return reader_conf(settings(options.conn_id), uri, options.reader, options.spark)
 
 
 def _show(layout: str, found: SparkConf, out: Console) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from airflow_barrier.cli.doctor.check import Case, Finding, fail, ok, skipped, warn
 from airflow_barrier.cli.doctor.deployment import known
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
+from airflow_barrier.systems.spark_versions import GUARD_CLASS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,6 @@ DEFAULT_CONN_ID = "spark_connect_default"
 _SECONDS = 10.0
 #: Where the operators are whose connection is Spark's.
 _BY_SPARK = ("airflow_barrier.operators.epoch", "airflow.providers.apache.spark.")
-_GUARD = "airflow_barrier.guard.Guard"
 
 #: A sentence about what is fine; raises ConfigurationError, or yields a Finding of its own.
 OnConnect = Callable[[str, "SparkSession", Case], Iterator[Finding]]
@@ -128,7 +128,7 @@ def _version(about: str, session: SparkSession, case: Case) -> Iterator[Finding]
 
 def _catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     """Asking for Iceberg's version has Spark load the catalog, with its jars and its database."""
-    from airflow_barrier.spark.catalog_errors import ICEBERG_PACKAGE, SPARK_CONF, catalog_error
+    from airflow_barrier.spark.catalog_errors import SPARK_CONF, catalog_error
     from airflow_barrier.spark.connect import first_line
     from airflow_barrier.spark.identifiers import quoted
 
@@ -148,7 +148,7 @@ def _catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]
             f"Spark's catalog {name}: expected one of Iceberg's, found that it does not work: {first_line(error)}; "
             f"{SPARK_CONF}"
         ) from error
-    yield ok(about, f"catalog {name} works; Iceberg {version} ({ICEBERG_PACKAGE})")
+    yield ok(about, f"catalog {name} works; Iceberg {version}")
 
 
 def _same_catalog(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
@@ -220,7 +220,7 @@ def _guard(about: str, session: SparkSession, case: Case) -> Iterator[Finding]:
     from airflow_barrier.spark.guard import guard_jar
 
     try:
-        session.sql(f"SELECT reflect('{_GUARD}', 'nothing')").collect()
+        session.sql(f"SELECT reflect('{GUARD_CLASS}', 'nothing')").collect()
     except AnalysisException as error:  # both ways: Spark looks for the class, then for a method of it
         if (error.getCondition() or "").endswith("UNEXPECTED_CLASS_TYPE"):
             yield warn(

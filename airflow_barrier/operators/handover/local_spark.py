@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from airflow_barrier.systems.spark_versions import GUARD_CLASS, needs_guard
+
+_JARS, _EXTENSIONS = "spark.jars", "spark.sql.extensions"
+#: A line of a properties file of Java's, as far as Spark's are written.
+_PROPERTY = re.compile(r"\s*(?P<key>[^#!\s=:][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*\Z")
 _CORE = re.compile(r"spark-core_[\d.]+-(?P<version>\d[^/]*)\.jar\Z")
 
 
@@ -32,11 +38,34 @@ def _homes(binary: str) -> Iterator[Path]:
         yield Path(spec.origin).parent
 
 
-def with_jar(jars: str | None, jar: str) -> str:
-    """A comma-separated list of jars, with one more.
+def with_guard(conf: Mapping[str, Any], jar: str, version: str | None, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """The conf of a driver of this ``version`` that has the guard as well, whose jar is ``jar``.
 
-    >>> with_jar("a.jar", "b.jar"), with_jar(None, "b.jar")
-    ('a.jar,b.jar', 'b.jar')
+    What ``conf`` names takes the place of ``defaults``, so their jars and extensions go along.
+
+    >>> with_guard({"spark.jars": "a.jar"}, "guard.jar", "4.1.3", {})
+    {'spark.jars': 'a.jar,guard.jar'}
     """
-    listed = [each.strip() for each in (jars or "").split(",") if each.strip()]
-    return ",".join([*listed, *([] if jar in listed else [jar])])
+    given = {**defaults, **conf}
+    guarded = {**conf, _JARS: _with(given.get(_JARS), jar)}
+    if version is not None and needs_guard(version):  # a session that pyspark 3.5 makes looks for no extensions itself
+        guarded[_EXTENSIONS] = _with(given.get(_EXTENSIONS), GUARD_CLASS)
+    return guarded
+
+
+def spark_defaults(binary: str, properties_file: str | None = None) -> dict[str, str]:
+    """What Spark's properties file says to a driver that ``binary`` starts: ``properties_file``, or its own one."""
+    if properties_file is not None:
+        files = [Path(properties_file)]
+    else:
+        folders = [Path(folder) for folder in (os.environ.get("SPARK_CONF_DIR"),) if folder]
+        files = [folder / "spark-defaults.conf" for folder in (*folders, *(home / "conf" for home in _homes(binary)))]
+    file = next((each for each in files if each.is_file()), None)
+    lines = [] if file is None else file.read_text().splitlines()
+    found = (_PROPERTY.match(line) for line in lines)
+    return {line["key"]: line["value"] for line in found if line is not None}
+
+
+def _with(listed: str | None, one: str) -> str:
+    each = [text.strip() for text in (listed or "").split(",") if text.strip()]
+    return ",".join([*each, *([] if one in each else [one])])

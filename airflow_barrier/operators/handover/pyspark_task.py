@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
-from airflow_barrier.operators.handover.local_spark import with_jar
+from airflow_barrier.operators.handover.local_spark import spark_defaults, with_guard
 from airflow_barrier.operators.handover.port import Handing
 
 
@@ -22,7 +22,8 @@ def spark_version(operator: Any) -> str | None:
 def hand_over(operator: Any, handing: Handing) -> None:
     conf = {**operator.config_kwargs, **handing.conf}
     if not _is_on_a_server(operator):  # a running server has the jars that it was started with
-        conf["spark.jars"] = with_jar(_jars_so_far(operator), handing.guard)
+        defaults = {**spark_defaults("spark-submit"), **_of_connection(operator)}
+        conf = with_guard(conf, handing.guard, spark_version(operator), defaults)
     operator.config_kwargs = conf
 
 
@@ -32,11 +33,6 @@ def _is_on_a_server(operator: Any) -> bool:
     return bool(operator.conn_id) and BaseHook.get_connection(operator.conn_id).conn_type == "spark_connect"
 
 
-def _jars_so_far(operator: Any) -> str | None:
-    """The task's own take the place of the connection's."""
-    if "spark.jars" in operator.config_kwargs:
-        return str(operator.config_kwargs["spark.jars"])
-    if not operator.conn_id:
-        return None
-    jars: str | None = BaseHook.get_connection(operator.conn_id).extra_dejson.get("spark.jars")
-    return jars
+def _of_connection(operator: Any) -> dict[str, Any]:
+    """Conf of which the task's own takes the place."""
+    return dict(BaseHook.get_connection(operator.conn_id).extra_dejson) if operator.conn_id else {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_barrier.operators.handover.local_spark import installed_version, with_jar
+from airflow_barrier.operators.handover.local_spark import installed_version, spark_defaults, with_guard
 from airflow_barrier.operators.handover.port import Handing
+
+_BINARY = "spark-sql"
 
 
 def refusal(operator: Any) -> str | None:
@@ -13,13 +15,12 @@ def refusal(operator: Any) -> str | None:
 
 
 def spark_version(operator: Any) -> str | None:
-    return installed_version("spark-sql")
+    return installed_version(_BINARY)
 
 
 def hand_over(operator: Any, handing: Handing) -> None:
     conf = {**_parsed(operator._conf), **handing.conf}
-    conf["spark.jars"] = with_jar(conf.get("spark.jars"), handing.guard)
-    operator._conf = conf
+    operator._conf = with_guard(conf, handing.guard, spark_version(operator), spark_defaults(_BINARY))
 
 
 def _parsed(conf: dict[str, Any] | str | None) -> dict[str, Any]:

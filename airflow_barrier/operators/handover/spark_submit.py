@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_barrier.operators.handover.local_spark import installed_version, with_jar
+from airflow_barrier.operators.handover.local_spark import installed_version, spark_defaults, with_guard
 from airflow_barrier.operators.handover.port import Handing
 
 #: With these at "false", spark-submit returns before the job has ended.
@@ -19,7 +19,7 @@ def refusal(operator: Any) -> str | None:
 
 
 def spark_version(operator: Any) -> str | None:
-    return installed_version(operator._spark_binary or "spark-submit")
+    return installed_version(_binary(operator))
 
 
 def hand_over(operator: Any, handing: Handing) -> None:
@@ -27,7 +27,12 @@ def hand_over(operator: Any, handing: Handing) -> None:
     # a second driver of the same attempt would write on top of the first one's half
     conf["spark.yarn.maxAppAttempts"] = "1"
     if operator.jars:  # spark-submit's --jars takes the place of the conf
-        operator.jars = with_jar(operator.jars, handing.guard)
-    else:
-        conf["spark.jars"] = with_jar(conf.get("spark.jars"), handing.guard)
-    operator.conf = conf
+        conf["spark.jars"] = operator.jars
+    defaults = spark_defaults(_binary(operator), operator.properties_file)
+    guarded = with_guard(conf, handing.guard, spark_version(operator), defaults)
+    operator.jars = guarded.pop("spark.jars")
+    operator.conf = guarded
+
+
+def _binary(operator: Any) -> str:
+    return operator._spark_binary or "spark-submit"

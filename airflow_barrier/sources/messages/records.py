@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.ddl import Column, literal, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.messages.avro_types import as_written
+from airflow_barrier.sources.text.values import no_utf8
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -288,7 +289,7 @@ def _odd_text(value: str, kind: DataType, names: Iterator[int]) -> str | None:
     """SQL that says whether a text in the value is no UTF-8, which Spark takes as it comes; None without texts."""
     name = kind.typeName()
     if name == "string":
-        return f"NOT is_valid_utf8({value})"
+        return no_utf8(value)
     if name == "struct":
         parts = {f"{value}.{quoted(part.name)}": part.dataType for part in _fields(kind)}
         odd = [_odd_text(part, its, names) for part, its in parts.items()]

@@ -12,6 +12,7 @@ from airflow_barrier.sources.text.values import (
     NUMBER_MARK,
     has_names,
     names_said,
+    no_utf8,
     plain,
     value_in,
     wrong_as,
@@ -76,7 +77,7 @@ def _scanned(spark: SparkSession, columns: tuple[Column, ...]) -> str:
 def odd_text(more: Mapping[str, str]) -> str:
     """SQL that says what is wrong with ``line`` before it is parsed, or NULL. ``more``: what else, by conditions."""
     wrong = {
-        "NOT is_valid_utf8(line)": "bytes that are no UTF-8",
+        no_utf8("line"): "bytes that are no UTF-8",
         "contains(line, '\\0')": "a NUL character",
         **more,
     }

@@ -18,7 +18,7 @@ from airflow_barrier.protocol.ddl import Column, literal, quoted
 from airflow_barrier.sources.text.csv_dialect import CsvDialect
 from airflow_barrier.sources.text.json_objects import json_texts, odd_text
 from airflow_barrier.sources.text.scanner import CSV_SCANNER, can_scan
-from airflow_barrier.sources.text.values import NUMBER_MARK, Values, wrong_as
+from airflow_barrier.sources.text.values import NUMBER_MARK, Values, no_utf8, wrong_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,7 @@ class TextRecords:
         delimiter, quote, count = self._dialect.delimiter, self._dialect.quote, len(self._columns)
         if f"{delimiter}{quote}".isascii() and can_scan(spark):
             return f"{CSV_SCANNER}(line, {literal(delimiter)}, {literal(quote)}, '{count}')"
-        odd = ["NOT is_valid_utf8(line)", *(f"contains(line, {each})" for each in (r"'\0'", literal(NUMBER_MARK)))]
+        odd = [no_utf8("line"), *(f"contains(line, {each})" for each in (r"'\0'", literal(NUMBER_MARK)))]
         if quote:
             odd.append(f"contains(line, {literal(quote)})")
         texts = f"split(line, {literal(re.escape(delimiter))}, -1)"

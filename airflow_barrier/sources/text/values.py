@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from airflow_barrier.protocol.ddl import Column, SparkType, literal
+from airflow_barrier.systems.spark_versions import runs_before
 
 #: What the error of a record begins with that is not as declared; see :mod:`.spark_errors`.
 UNFIT = "airflow_barrier unfit record: "
@@ -232,6 +233,13 @@ class Values:
 
     def _name(self) -> str:
         return f"v{next(self._numbers)}"
+
+
+def no_utf8(text: str) -> str:
+    """SQL that is true where the bytes of ``text``, which is SQL too, are not UTF-8: Spark takes them as they come."""
+    if runs_before("4.0"):  # it reads bytes that are no character as U+FFFD
+        return f"(encode(decode(CAST({text} AS BINARY), 'UTF-8'), 'UTF-8') <> CAST({text} AS BINARY))"
+    return f"NOT is_valid_utf8({text})"
 
 
 def wrong_as(expected: str, found: str) -> str:

@@ -10,9 +10,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG, task
 
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.systems.spark_versions import runs_before
 
 LOAD = Path(__file__).parents[1] / "jobs" / "unchanged_load.py"
 CONF = json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}"))
+
+IN_PROCESS = {"conn_id": "spark_default", "config_kwargs": CONF}
+#: Jobs do not reach older Sparks by Spark Connect.
+SERVER = IN_PROCESS if runs_before("4.0") else {"conn_id": "spark_connect_default"}
 
 
 def spark_sql(task_id: str, sql: str) -> SparkSqlOperator:
@@ -20,7 +25,7 @@ def spark_sql(task_id: str, sql: str) -> SparkSqlOperator:
 
 
 def on_connect(name: str, *statements: str):
-    @task.pyspark(task_id=name, conn_id="spark_connect_default")
+    @task.pyspark(task_id=name, **SERVER)
     def run(spark):
         for statement in statements:
             spark.sql(statement).collect()
@@ -28,7 +33,7 @@ def on_connect(name: str, *statements: str):
     return run()
 
 
-@task.pyspark(conn_id="spark_default", config_kwargs=CONF)
+@task.pyspark(**IN_PROCESS)
 def copy(spark):
     frame = spark.table("in_airflow.unchanged.events")
     frame.writeTo("in_airflow.unchanged.copy").overwritePartitions()

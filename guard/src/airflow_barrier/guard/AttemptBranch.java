@@ -8,9 +8,10 @@ import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.Option;
 
 /** The one state of its declared tables that a job reads and writes, and all ways that lead to another one. */
 final class AttemptBranch {
@@ -51,7 +52,7 @@ final class AttemptBranch {
         if (!suffix.isEmpty() && !suffix.equals(SELECTOR + name)) {
             throw elsewhere(table, "by the name " + table + "." + suffix, "name the table alone");
         }
-        if (Nodes.get(relation, "timeTravelSpec") instanceof scala.Some) {
+        if (travels(relation)) {
             throw elsewhere(table, "by time travel", "leave AS OF away");
         }
         requireOptions(table, options);
@@ -59,6 +60,16 @@ final class AttemptBranch {
             requireConf(table);
             requireEnabled(table, relation);
         }
+    }
+
+    /** A relation of Spark 4.1 says so; of an older one the table says it that Iceberg has given to it. */
+    boolean travels(LogicalPlan relation) {
+        if (Nodes.get(relation, "timeTravelSpec") instanceof Option<?> said) {
+            return said.isDefined();
+        }
+        Object table = relation instanceof DataSourceV2Relation ? tableOf(relation) : null;
+        return Nodes.get(table, "snapshotId") != null
+                || Nodes.get(table, "branch") instanceof String branch && !branch.equals(name);
     }
 
     private void requireOptions(String table, Map<String, String> options) {
@@ -91,7 +102,7 @@ final class AttemptBranch {
     /** UPDATE, MERGE and DELETE wrap it. */
     private static Object tableOf(LogicalPlan relation) {
         Object table = Nodes.get(relation, "table");
-        return table instanceof RowLevelOperationTable wrapped ? wrapped.table() : table;
+        return table instanceof RowLevelOperationTable ? Nodes.get(table, "table") : table;
     }
 
     private UndeclaredTableException elsewhere(String table, String how, String way) {
@@ -109,7 +120,7 @@ final class AttemptBranch {
                 if (found instanceof CaseInsensitiveStringMap map) {
                     all.putAll(map);
                 } else if (found instanceof scala.collection.Map<?, ?> map) {
-                    CollectionConverters.asJava(map).forEach((key, value) -> all.put(key.toString(), value.toString()));
+                    map.foreach(Guard.function(each -> all.put(each._1().toString(), each._2().toString())));
                 }
             }
         }

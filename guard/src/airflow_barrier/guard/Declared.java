@@ -3,11 +3,13 @@ package airflow_barrier.guard;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
@@ -15,7 +17,7 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Option;
+import scala.collection.Seq;
 
 /** The tables that the session's conf says its job declares, and what may be done to them. */
 final class Declared {
@@ -28,6 +30,7 @@ final class Declared {
             "RefreshTable", "CacheTable", "UncacheTable");
     private static final Set<String> CREATING = Set.of("CreateTable", "CreateTableAsSelect");
     private static final Set<String> ROW_LEVEL = Set.of("DeleteFromTable", "UpdateTable", "MergeIntoTable", "TruncateTable");
+    private static final Set<String> RESOLVED = Set.of("ResolvedTable", "ResolvedIdentifier");
     private static final Set<String> LOOKING = Set.of("ancestors_of", "create_changelog_view");
     private static final String[] PINS = {"snapshot-id", "start-snapshot-id", "end-snapshot-id", "versionAsOf"};
 
@@ -51,7 +54,7 @@ final class Declared {
         if (conf.getConfString(CONF + "reads", null) == null) {
             return null;
         }
-        conf.setConfString(MARK, "3"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
+        conf.setConfString(MARK, "4"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
         return new Declared(conf);
     }
 
@@ -69,19 +72,31 @@ final class Declared {
         if (!node.getClass().getSimpleName().equals("UnresolvedProcedure")) {
             return;
         }
-        scala.collection.Seq<?> parts = (scala.collection.Seq<?>) Nodes.get(node, "nameParts");
-        boolean elsewhere = parts.length() > 2 && !catalog.equalsIgnoreCase(parts.head().toString());
-        if (!elsewhere && !LOOKING.contains(parts.last().toString().toLowerCase(Locale.ROOT))) {
-            throw new UndeclaredTableException("the job calls procedure " + parts.mkString(".") + ", which works on main "
-                    + "and not on the attempt's branch: call it outside the job");
+        List<?> parts = Nodes.list(node, "nameParts");
+        boolean elsewhere = parts.size() > 2 && !catalog.equalsIgnoreCase(parts.get(0).toString());
+        if (!elsewhere && !LOOKING.contains(parts.get(parts.size() - 1).toString().toLowerCase(Locale.ROOT))) {
+            throw procedure(dotted(parts));
+        }
+    }
+
+    private static UndeclaredTableException procedure(String name) {
+        return new UndeclaredTableException("the job calls procedure " + name + ", which works on main and not on the "
+                + "attempt's branch: call it outside the job");
+    }
+
+    /** In Spark 3.5 the query has Iceberg's own class by now, called as the procedure. */
+    private static void requireLooking(String called) {
+        String name = called.replaceAll("Procedure$", "").replaceAll("(?<=[a-z])(?=[A-Z])", "_").toLowerCase(Locale.ROOT);
+        if (!LOOKING.contains(name)) {
+            throw procedure(name);
         }
     }
 
     /** Spark alters the table of a MERGE as soon as its columns are resolved, so that is looked at before. */
     void checkEvolution(LogicalPlan node) {
         if (Boolean.TRUE.equals(Nodes.get(node, "withSchemaEvolution"))
-                && Nodes.get(firstLeaf(node), "multipartIdentifier") instanceof scala.collection.Seq<?> parts) {
-            requireNotOurs(parts, "WITH SCHEMA EVOLUTION");
+                && Nodes.get(firstLeaf(node), "multipartIdentifier") instanceof Seq<?> parts) {
+            requireNotOurs(Nodes.list(parts), "WITH SCHEMA EVOLUTION");
         }
     }
 
@@ -97,18 +112,19 @@ final class Declared {
         } else if (kind.startsWith("Resolved")) {
             return; // of the command above it, which was seen before
         } else if (isDdl(kind, node)) {
-            nameOf(node.children().head()).ifPresent(name -> requireNoDdl(name, kind, node));
-        } else if (Nodes.get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
-            requireNotOurs((scala.collection.Seq<?>) Nodes.get(node, "table"), kind);
+            nameOf(Nodes.children(node).get(0)).ifPresent(name -> requireNoDdl(name, kind, node));
+        } else if (Nodes.get(node, "table") instanceof Seq<?> parts) { // Iceberg's own DDL names its table by parts
+            requireNotOurs(Nodes.list(parts), kind);
+        } else if (kind.equals("Call")) {
+            requireLooking(Nodes.get(node, "procedure").getClass().getSimpleName());
         } else {
             nameOf(node).ifPresent(name -> requireInlet(name, node));
         }
     }
 
     private static boolean isDdl(String kind, LogicalPlan node) {
-        return !node.children().isEmpty() && !HARMLESS.contains(kind)
-                && Set.of("ResolvedTable", "ResolvedIdentifier").contains(
-                        node.children().head().getClass().getSimpleName());
+        return !HARMLESS.contains(kind) && Nodes.children(node).stream().limit(1)
+                .anyMatch(first -> RESOLVED.contains(first.getClass().getSimpleName()));
     }
 
     private void requireInlet(String table, LogicalPlan relation) {
@@ -177,12 +193,16 @@ final class Declared {
         }
     }
 
-    private void requireNotOurs(scala.collection.Seq<?> parts, String kind) {
-        boolean qualified = catalog.equalsIgnoreCase(parts.head().toString());
+    private void requireNotOurs(List<?> parts, String kind) {
+        boolean qualified = catalog.equalsIgnoreCase(parts.get(0).toString());
         // Without a catalog, a name is in the current one, which may be ours.
-        if (qualified || parts.length() <= 2) {
-            throw ddl((qualified ? (scala.collection.Seq<?>) parts.tail() : parts).mkString("."), kind);
+        if (qualified || parts.size() <= 2) {
+            throw ddl(dotted(qualified ? parts.subList(1, parts.size()) : parts), kind);
         }
+    }
+
+    private static String dotted(List<?> parts) {
+        return parts.stream().map(Object::toString).collect(Collectors.joining("."));
     }
 
     private static UndeclaredTableException ddl(String table, String kind) {
@@ -202,31 +222,24 @@ final class Declared {
         if (!pinned.contains(table)) {
             return true;
         }
-        Object options = Nodes.get(relation, "options");
-        Object travel = Nodes.get(relation, "timeTravelSpec");
-        return (options instanceof CaseInsensitiveStringMap
-                && Arrays.stream(PINS).anyMatch(((CaseInsensitiveStringMap) options)::containsKey))
-                || (travel instanceof Option && ((Option<?>) travel).isDefined());
+        boolean byOption = Nodes.get(relation, "options") instanceof CaseInsensitiveStringMap options
+                && Arrays.stream(PINS).anyMatch(options::containsKey);
+        return byOption || branch.travels(relation);
     }
 
     /** `namespace.table`, if the node stands for something in the topology's catalog. */
     private Optional<String> nameOf(Object node) {
-        Object where = unwrapped(Nodes.get(node, "catalog"));
-        Object what = unwrapped(Nodes.get(node, "identifier"));
-        if (!(where instanceof CatalogPlugin) || !(what instanceof Identifier)
-                || !((CatalogPlugin) where).name().equalsIgnoreCase(catalog)) {
+        if (!(Nodes.option(node, "catalog") instanceof CatalogPlugin where)
+                || !(Nodes.option(node, "identifier") instanceof Identifier identifier)
+                || !where.name().equalsIgnoreCase(catalog)) {
             return Optional.empty();
         }
-        Identifier identifier = (Identifier) what;
         String namespace = String.join(".", identifier.namespace());
         return Optional.of(namespace.isEmpty() ? identifier.name() : namespace + "." + identifier.name());
     }
 
     private static LogicalPlan firstLeaf(LogicalPlan node) {
-        return node.children().isEmpty() ? node : firstLeaf(node.children().head());
-    }
-
-    private static Object unwrapped(Object value) {
-        return value instanceof Option ? ((Option<?>) value).getOrElse(() -> null) : value;
+        List<LogicalPlan> children = Nodes.children(node);
+        return children.isEmpty() ? node : firstLeaf(children.get(0));
     }
 }

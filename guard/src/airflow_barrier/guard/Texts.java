@@ -1,6 +1,9 @@
 package airflow_barrier.guard;
 
 import java.io.Serializable;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -15,8 +18,9 @@ import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
+import scala.Function1;
 import scala.Tuple3;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.Seq;
 
 /**
  * A function of SQL: the texts in a line, or NULL unless every byte of it has been understood. So NULL says nothing about
@@ -26,6 +30,9 @@ public final class Texts implements ScalarFunction<ArrayData> {
     private static final long serialVersionUID = 1;
     /** Spark's parser of JSON refuses texts of many megabytes. */
     private static final int LONGEST = 1 << 20;
+
+    /** What Java reads for bytes that are no character. */
+    private static final char REPLACEMENT = '\uFFFD';
 
     private final String name;
     private final Way way;
@@ -42,14 +49,25 @@ public final class Texts implements ScalarFunction<ArrayData> {
     }
 
     /** `way` makes it of the arguments after the line, which are constants. */
+    @SuppressWarnings({"rawtypes", "unchecked"}) // its list of arguments is another class in each version of Scala
     static void inject(SparkSessionExtensions extensions, String name, Function<List<String>, Way> way) {
-        extensions.injectFunction(new Tuple3<>(new FunctionIdentifier(name), new ExpressionInfo(Texts.class.getName(), name),
-                Guard.function(arguments -> {
-                    List<Expression> all = CollectionConverters.asJava(arguments);
-                    List<String> constants = all.stream().skip(1).map(each -> ((Literal) each).value().toString()).toList();
-                    return V2ExpressionUtils.resolveScalarFunction(new Texts(name, way.apply(constants)),
-                            CollectionConverters.asScala(all.subList(0, 1)).toSeq());
-                })));
+        Function1 called = Guard.function((Seq<?> arguments) -> {
+            List<String> constants = Nodes.list(arguments).stream().skip(1)
+                    .map(each -> ((Literal) each).value().toString()).toList();
+            return resolved(new Texts(name, way.apply(constants)), (Seq<?>) arguments.take(1));
+        });
+        ExpressionInfo info = new ExpressionInfo(Texts.class.getName(), name);
+        extensions.injectFunction(new Tuple3<>(new FunctionIdentifier(name), info, called));
+    }
+
+    private static Expression resolved(Texts texts, Seq<?> arguments) {
+        try {
+            Method way = Arrays.stream(V2ExpressionUtils.class.getMethods())
+                    .filter(each -> each.getName().equals("resolveScalarFunction")).findFirst().orElseThrow();
+            return (Expression) way.invoke(null, texts, arguments);
+        } catch (ReflectiveOperationException failed) {
+            throw new IllegalStateException(failed);
+        }
     }
 
     /** Called by Spark, by its name. */
@@ -73,7 +91,7 @@ public final class Texts implements ScalarFunction<ArrayData> {
                 }
             }
         }
-        return ascii || UTF8String.fromBytes(bytes).isValid();
+        return ascii || new String(bytes, StandardCharsets.UTF_8).indexOf(REPLACEMENT) < 0;
     }
 
     @Override
