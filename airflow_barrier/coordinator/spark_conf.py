@@ -60,7 +60,7 @@ def spark_conf(settings: Settings, formats: Iterable[str] = (), spark: SparkVers
         COMPILED: MANY_COMPILED,
     }
     secrets = {f"{catalog}.{option}": what for option, what in found.secrets.items()}
-    return SparkConf(conf, secrets, _about_storage(settings, catalog))
+    return SparkConf(conf, secrets, (*_about_guard(spark), *_about_storage(settings, catalog)))
 
 
 def reader_conf(settings: Settings, uri: str, warehouse: str, spark: SparkVersion | None = None) -> SparkConf:
@@ -86,6 +86,15 @@ def reader_conf(settings: Settings, uri: str, warehouse: str, spark: SparkVersio
     }
     token = f"where callers have tokens: {catalog}.token  <a token of yours>"
     return SparkConf(conf, {}, (token, *_about_storage(settings, catalog)))
+
+
+def _about_guard(spark: SparkVersion) -> tuple[str, ...]:
+    if not needs_guard(spark.number):
+        return ()
+    return (
+        f"Spark {spark.number} needs airflow-barrier-guard.jar in its folder jars, or in spark.jars, see "
+        "python -m airflow_barrier.spark.guard; operators on a worker's own Spark bring it along",
+    )
 
 
 def _about_storage(settings: Settings, catalog: str) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 30.0
 #: Of a call that finds the server gone, with pauses of 0.05 to 8 seconds: about 20 seconds in all.
 _RETRIES = 6
+#: In milliseconds, between two of them.
+_LONGEST_PAUSE = 8_000
 # What running work is told by a server that shuts down in good order; there is no error class for it.
 _SHUTTING_DOWN = ("stopped SparkContext", "SparkContext was shut down")
 _USER = "airflow-barrier"
@@ -121,13 +123,13 @@ def _too_old(what: str, version: str) -> ConfigurationError:
 
 def stop_session(session: SparkSession) -> None:
     """End a session and all its work on the server; does not wait long for a server that is gone."""
-    from pyspark.errors.exceptions.connect import SparkConnectException
+    from pyspark.errors import PySparkException
 
     connect: Any = session
     _retry(connect, 2)
     try:
         connect.client.release_session()
-    except SparkConnectException as error:
+    except PySparkException as error:
         log.warning("Spark Connect session %s was not released: %s", connect.session_id, first_line(error))
     _leave(connect)
 
@@ -262,9 +264,10 @@ def _spare_the_pool(session: Any) -> None:
 def _retry(session: Any, times: int) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    session.client.set_retry_policies(
-        [DefaultPolicy(max_retries=times, max_backoff=8_000, max_server_retry_delay=8_000)]
-    )
+    # from 4.1 on a server may ask for a longer pause
+    pauses = ["max_backoff"] if runs_before("4.1") else ["max_backoff", "max_server_retry_delay"]
+    policy: Any = DefaultPolicy
+    session.client.set_retry_policies([policy(max_retries=times, **dict.fromkeys(pauses, _LONGEST_PAUSE))])
 
 
 def _named(spec: EpochSpec) -> str:
@@ -294,12 +297,12 @@ def is_lost(error: Exception) -> bool:
     gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     if isinstance(error, grpc.RpcError):
         return error.code() in gone
-    if isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() in gone:
+    if isinstance(error, SparkConnectGrpcException) and _status(error) in gone:
         return True
     if any(sign in str(error) for sign in _SHUTTING_DOWN):
         return True
     condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
-    return _is_gone(error) or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+    return _is_gone(error) or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED", "RETRIES_EXCEEDED")
 
 
 def _is_gone(error: Exception) -> bool:
@@ -314,5 +317,11 @@ def first_line(error: Exception) -> str:
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     if type(error) is SparkConnectGrpcException:  # its text is gRPC's whole report
-        return f"{type(error).__name__}: {error.getGrpcStatusCode().name}"
+        status = _status(error)
+        return f"{type(error).__name__}: {'no status' if status is None else status.name}"
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+
+
+def _status(error: Any) -> Any:
+    """gRPC's status code; None before Spark 4.1, whose errors say it in their text alone."""
+    return None if runs_before("4.1") else error.getGrpcStatusCode()

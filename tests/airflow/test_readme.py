@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.systems.spark_versions import installed_spark
 from tests.delivering.feed import Reporting
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.kafka import Kafka
@@ -41,7 +41,7 @@ def test_the_example_runs_as_it_is_printed(
     terminal = Terminal(tmp_path, airflow.environment, tmp_path / "terminal.log")
     try:
         mine = typed.replace(BROKER, kafka.address).replace(DATABASE, database)
-        terminal.run(Block(f"(set -e\n{mine})\n", "", (PACKAGES["kafka"], "CREATE TABLE")))
+        terminal.run(Block(f"(set -e\n{mine})\n", "", (installed_spark().source_packages["kafka"], "CREATE TABLE")))
     finally:
         terminal.close()
     airflow.unpause("till")

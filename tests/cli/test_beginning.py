@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.sources.spark_packages import PACKAGES
+from airflow_barrier.systems.spark_versions import GUARD_CLASS, NEWEST, SPARK_VERSIONS
 
 SQLITE = {"warehouse": "/data/warehouse"}
 POSTGRESQL = {
@@ -123,9 +123,10 @@ def test_a_spark_that_only_reads(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["--reader", "shopping@newest"], "expected TOPOLOGY, or TOPOLOGY@ and one of"),
         (["--uri", "http://airflow"], "--uri: expected --reader"),
         (["--reader", "shopping", "--with", "kafka"], "--with: expected no --reader"),
+        (["--spark", "3.5", "--format", "connect"], "--format connect: expected Spark 4.0 or newer, found 3.5"),
     ],
 )
-def test_what_is_no_reader(
+def test_what_cannot_be_printed(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_DEFAULT", json.dumps({"conn_type": "barrier", "extra": SQLITE}))
@@ -139,8 +140,19 @@ def test_packages_of_sources_are_added(monkeypatch: pytest.MonkeyPatch, capsys: 
         found: str = json.loads(capsys.readouterr().out)["conf"]["spark.jars.packages"]
         return found.split(",")
 
+    newest = SPARK_VERSIONS[NEWEST].source_packages
     plain = packages()
-    assert packages("--with", "kafka", "--with", "avro") == [*plain, PACKAGES["kafka"], PACKAGES["avro"]]
+    assert packages("--with", "kafka", "--with", "avro") == [*plain, newest["kafka"], newest["avro"]]
+
+
+def test_of_another_spark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    conf_of(monkeypatch, SQLITE, "--json", "--spark", "3.5", "--with", "avro")
+    said = json.loads(capsys.readouterr().out)
+    iceberg, *others = said["conf"]["spark.jars.packages"].split(",")
+    assert iceberg.startswith("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:")
+    assert others[-1].startswith("org.apache.spark:spark-avro_2.12:3.5.")
+    assert said["conf"]["spark.sql.extensions"].endswith(f",{GUARD_CLASS}")
+    assert "airflow-barrier-guard.jar" in said["remarks"][0]
 
 
 @pytest.mark.parametrize("extra", [SQLITE, POSTGRESQL], ids=["a file", "a server"])

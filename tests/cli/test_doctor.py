@@ -26,9 +26,9 @@ from airflow_barrier.hooks.deferral import triggerer_fault
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.project.write import write_project
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.spark_packages import PACKAGES
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.systems.spark_versions import installed_spark
 from airflow_barrier.tables import Table
 from demo.local_spark import LocalConnectServer
 from tests.api.live import Live
@@ -241,9 +241,9 @@ def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server
             run_epoch(session, spec, lambda epoch: epoch.spark.read.format("kafka").load().show())
         stop_session(session)
     failed = [line for line in lines if line.startswith("FAIL")]
-    assert len(failed) == len(PACKAGES)
+    assert len(failed) == len(installed_spark().source_packages)
     assert any(line.startswith("warn") and f"expected {COMPILED}=20000, found 100" in line for line in lines)
-    for line, (name, package) in zip(failed, sorted(PACKAGES.items()), strict=True):
+    for line, (name, package) in zip(failed, sorted(installed_spark().source_packages.items()), strict=True):
         assert f"expected the package of Spark's format {name}, {package}, among Spark's jars, found none" in line
         assert f"`airflow-barrier spark-conf --with {name}`" in line
     assert failed[-1].endswith(str(raised.value).partition(": ")[2])
@@ -252,7 +252,7 @@ def test_a_package_that_a_source_needs(define: Callable[..., None], spark_server
         extra={"warehouse": str(spark_server.warehouse), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"},
     )
     lines = said_of(spark_server.url, define, "DAGs", dag_files=[str(file)])
-    for name in PACKAGES:
+    for name in installed_spark().source_packages:
         assert f"ok Spark spark_connect_default: the package of Spark's format {name} is there" in "\n".join(lines)
 
 

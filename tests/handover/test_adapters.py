@@ -38,6 +38,7 @@ from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.operators.handover.port import Handing
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.systems.spark_versions import is_too_old
 from tests.support.cases import cases
 from tests.support.dags import stored
 
@@ -340,27 +341,31 @@ def test_the_spark_that_will_run_is_known_where_it_can_be(monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert installed_version("spark-submit") == "4.1.3"
     (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.12-3.5.6.jar").touch()
+    (tmp_path / "jars" / "spark-core_2.12-3.4.4.jar").touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert installed_version("spark-submit") == "3.5.6"
+    assert installed_version("spark-submit") == "3.4.4"
     task_ = SparkSubmitOperator(task_id="a", application="/a.py")
     as_job(task_)
-    with pytest.raises(ConfigurationError, match=r"expected Spark 4\.0 or newer, found 3\.5\.6"):
+    with pytest.raises(ConfigurationError, match=r"expected Spark 3\.5 or newer, found 3\.4\.4"):
         task_.epoch_work({})  # type: ignore[attr-defined]
     old: list[tuple[Any, str]] = [
-        (EmrContainerOperator(task_id="b", job_driver={}, **{**EKS, "release_label": "emr-7.9.0-latest"}), "3.x of"),
+        (
+            EmrContainerOperator(task_id="b", job_driver={}, **{**EKS, "release_label": "emr-6.15.0-latest"}),
+            "3.4 or older of emr-6.15",
+        ),
         (
             DatabricksSubmitRunOperator(
-                task_id="c", new_cluster={**NEW_CLUSTER, "spark_version": "16.4.x-scala2.13"}, **SPARK_TASK
+                task_id="c", new_cluster={**NEW_CLUSTER, "spark_version": "13.3.x-scala2.12"}, **SPARK_TASK
             ),
-            "3.x of",
+            "3.4 or older of Databricks",
         ),
-        (SparkKubernetesOperator(task_id="d", template_spec={"spark": {"spec": {"sparkVersion": "3.5.6"}}}), "3.5.6"),
+        (SparkKubernetesOperator(task_id="d", template_spec={"spark": {"spec": {"sparkVersion": "3.4.4"}}}), "3.4.4"),
     ]
     for operator, version in old:
         adapter = adapter_of(operator)
         assert adapter is not None
         assert (adapter.spark_version(operator) or "").startswith(version)
+        assert is_too_old(adapter.spark_version(operator) or "")
 
 
 class Computing(SparkSubmitOperator):

@@ -179,7 +179,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "guard-was-there": "Unchanged code counts only if the guard watched which tables it touched.",
         "unchanged-job-leaves-main-alone": "Whether unchanged code wrote to main is asked of all its tables.",
         "attempt-is-not-on-main": "An attempt that has put something on main is refused, and told the way back.",
-        "spark-is-new-enough": "A Spark that leaves the stamp off its snapshots runs no unchanged code.",
+        "spark-is-new-enough": "A Spark in which the guard does not run runs no unchanged code.",
         "trust-the-table": "The table itself is asked whether it holds what the record says.",
         "bad-staging-is-given-up": "An attempt whose tables are not right is not adopted by a retry.",
         "unchanged-is-unwritten": "A table that is called unchanged was not written.",

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.drawing import OPERATIONS
 from tests.support.history import COLUMNS, COW, MERGE, MOR, REWRITE_ALL, History, insert, modes, names, read_files
-from tests.support.spark import SINCE_4
+from tests.support.spark import SINCE_4_1
 
 pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
@@ -138,7 +138,7 @@ def test_branches(spark: SparkSession) -> None:
     table.check(None, refs["two"])
 
 
-@SINCE_4  # older ones with that conf read no snapshot, and say so
+@SINCE_4_1  # older ones with that conf read no snapshot, and say so
 def test_the_session_reads_and_writes_another_branch(spark: SparkSession) -> None:
     table = History(spark, "changes", COLUMNS, **{"format-version": "2", "write.wap.enabled": "true", **modes(MOR)})
     start, end = table.do(insert(0, 10)), table.do("DELETE FROM {t} WHERE id = 3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from airflow_barrier.operators.handover.local_spark import spark_defaults, with_guard
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.systems.spark_versions import GUARD_CLASS, SPARK_VERSIONS, check_version, spark_version
+from airflow_barrier.systems.spark_versions import GUARD_CLASS, NEWEST, SPARK_VERSIONS, check_version, spark_version
 from tests.support.airflow import LONG
 from tests.support.drawing import drawn
 from tests.support.versions import CHECKOUT, play_on
@@ -39,10 +40,9 @@ def test_the_same_on_other_versions() -> None:
 
 def test_each_version_has_an_environment_and_its_place_in_the_documents() -> None:
     told = (CHECKOUT / "docs/install.md").read_text()
-    *others, _ = SPARK_VERSIONS
-    for version in others:
-        assert (CHECKOUT / f"requirements/spark-{version}.txt").exists()
-        assert f"| {version} | " in told
+    for version, packages in SPARK_VERSIONS.items():
+        assert re.search(rf"\n\| {version} \| .* \| {packages.iceberg}, {packages.scala} \|\n", told)
+        assert version == NEWEST or (CHECKOUT / f"requirements/spark-{version}.txt").exists()
 
 
 def test_a_version_that_no_job_runs_on() -> None:

@@ -45,6 +45,7 @@ NO_JAR, NO_DRIVER = "no_jar", "no_driver"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 #: Jobs do not reach a Spark before 4.0 by Spark Connect.
 IN_THIS_PROCESS = is_before(version("pyspark"), "4.0")
+SINCE_4_1 = pytest.mark.skipif(is_before(version("pyspark"), "4.1"), reason="older Sparks have no such thing")
 SINCE_4 = pytest.mark.skipif(IN_THIS_PROCESS, reason="older Sparks have no such thing")
 BEFORE_4 = pytest.mark.skipif(not IN_THIS_PROCESS, reason="of older Sparks: tests/spark/test_versions.py")
 

@@ -30,7 +30,14 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.project.java import find_java
     from airflow_barrier.project.write import write_project
+    from airflow_barrier.systems.spark_versions import installed_spark, is_before
 
+    if is_before(installed_spark().number, "4.0"):
+        raise ConfigurationError(
+            f"expected the package pyspark of version 4.0 or newer, found {installed_spark().number}: the project "
+            "works by Spark Connect, by which jobs do not reach older ones. Begin with the jobs that you have: "
+            "docs/tutorials/your-own-dag.md"
+        )
     files = write_project(options.folder, options.spark_port, options.airflow_port)
     try:
         find_java()

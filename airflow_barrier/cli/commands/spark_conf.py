@@ -13,7 +13,7 @@ from airflow_barrier.cli.connection import connection_option, settings
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.systems.spark_versions import SPARK_VERSIONS, installed_spark, spark_version
+from airflow_barrier.systems.spark_versions import SPARK_VERSIONS, installed_spark, is_before
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,11 +39,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--spark",
-        type=spark_version,
-        default=installed_spark(),
-        metavar="VERSION",
-        help=f"the version of Spark that reads the conf: {', '.join(SPARK_VERSIONS)} (default: that of pyspark here, "
-        f"{installed_spark().number})",
+        choices=list(SPARK_VERSIONS),
+        default=installed_spark().number,
+        help="the version of Spark that reads the conf (default: that of the package pyspark here, %(default)s)",
     )
     parser.add_argument(
         "--reader",
@@ -59,6 +57,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.format == "connect" and is_before(options.spark, "4.0"):
+        raise ConfigurationError(
+            f"--format connect: expected Spark 4.0 or newer, found {options.spark}: jobs do not reach older ones by "
+            "Spark Connect; let their operators say via='submit', and leave --format out"
+        )
     if options.reader is not None:
         found = _of_reader(options)
     elif options.uri is not None:
@@ -66,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         from airflow_barrier.coordinator.spark_conf import spark_conf
 
-        found = spark_conf(settings(options.conn_id), options.formats, options.spark)
+        found = spark_conf(settings(options.conn_id), options.formats, SPARK_VERSIONS[options.spark])
     answer(options, found, lambda found, out: _show(options.format, found, out))
     return DONE
 
@@ -79,7 +82,7 @@ def _of_reader(options: argparse.Namespace) -> SparkConf:
         raise ConfigurationError("--with: expected no --reader, which reads no sources, found one; leave out either")
     Warehouse.parse(options.reader)
     uri = options.uri or f"http://localhost:{PORT}/iceberg/{options.conn_id}"
-    return reader_conf(settings(options.conn_id), uri, options.reader, options.spark)
+    return reader_conf(settings(options.conn_id), uri, options.reader, SPARK_VERSIONS[options.spark])
 
 
 def _show(layout: str, found: SparkConf, out: Console) -> None:
@@ -122,5 +125,8 @@ SPARK_CONF = Command(
     "for you to fill in.",
     (_options, connection_option),
     _run,
-    examples=("", "--with kafka", "--reader shopping@read_committed", "--conn-id barrier_prod --format connect"),
+    examples=(
+        *("", "--with kafka", "--reader shopping@read_committed", "--spark 3.5"),
+        "--conn-id barrier_prod --format connect",
+    ),
 )

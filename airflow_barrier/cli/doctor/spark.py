@@ -77,6 +77,7 @@ def _submit(about: str) -> Iterator[Finding]:
     import shutil
 
     from airflow_barrier.operators.handover.local_spark import installed_version
+    from airflow_barrier.systems.spark_versions import check_version, spark_version
 
     binary = shutil.which("spark-submit")
     if binary is None:
@@ -84,10 +85,17 @@ def _submit(about: str) -> Iterator[Finding]:
             "expected spark-submit on PATH, found none; put Spark's bin folder, or that of the virtual environment "
             "with pyspark, on the PATH of workers"
         )
+    version = installed_version(binary)
+    if version is not None:
+        check_version(version, binary)
+        try:
+            spark_version(version)
+        except ConfigurationError as error:
+            yield warn(about, f"{binary}: {error}, on which this package is tested")
     yield ok(
         about,
-        f"spark-submit is {binary}, of Spark {installed_version(binary) or 'of an unknown version'}; its jars and its "
-        "catalog are seen by the job itself, when it runs",
+        f"spark-submit is {binary}, of Spark {version or 'of an unknown version'}; its jars and its catalog are seen "
+        "by the job itself, when it runs",
     )
 
 

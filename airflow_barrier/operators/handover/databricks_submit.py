@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_barrier.operators.handover.port import Handing
 
-# Runtime 17.0 is the first with Spark 4.
-_FIRST_RUNTIME = 17
+# Runtime 14.0 is the first with Spark 3.5.
+_FIRST_RUNTIME = 14
 
 
 def refusal(operator: Any) -> str | None:
@@ -31,7 +31,7 @@ def spark_version(operator: Any) -> str | None:
     for cluster in _clusters(_named(operator)):
         found = re.match(r"(\d+)\.", str(cluster.get("spark_version", "")))
         if found is not None and int(found[1]) < _FIRST_RUNTIME:
-            return f"3.x of Databricks Runtime {cluster['spark_version']}"
+            return f"3.4 or older of Databricks Runtime {cluster['spark_version']}"
     return None
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from airflow_barrier.operators.handover.emr_text import with_conf
 from airflow_barrier.operators.handover.port import Handing
 
-# Releases emr-6 and emr-7 have Spark 3; those with Spark 4 are called emr-spark-8 or come later.
-_SPARK_3 = re.compile(r"emr-[5-7]\.")
+# Releases 7 have Spark 3.5.
+_TOO_OLD = re.compile(r"emr-[1-6]\.")
 
 
 def refusal(operator: Any) -> str | None:
@@ -26,7 +26,7 @@ def refusal(operator: Any) -> str | None:
 
 
 def spark_version(operator: Any) -> str | None:
-    return f"3.x of {operator.release_label}" if _SPARK_3.match(operator.release_label) else None
+    return f"3.4 or older of {operator.release_label}" if _TOO_OLD.match(operator.release_label) else None
 
 
 def hand_over(operator: Any, handing: Handing) -> None:
