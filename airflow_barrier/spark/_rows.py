@@ -190,7 +190,7 @@ def without_field_ids(error: BaseException) -> InexactChangesError | None:
 
 
 def _metadata_of(frame: DataFrame) -> Column:
-    """What Spark knows of the file that a row is in."""
+    """Return what Spark knows of the file that a row is in."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if runs_before("4.0"):  # a column of the table that is called so is in the way, which is an error there

@@ -25,6 +25,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.reporting import report
 from tests.support.runs import run_of
+from tests.support.spark import IN_THIS_PROCESS
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -80,11 +81,10 @@ def operators(
         # as a driver of its own has it by default: the branches of the next epoch come after it was filled
         "spark.sql.catalog.lake.cache-enabled": "true",
     }
-    options: dict[str, Any] = {"spark_conn_id": "connect_here"}
+    of_its_own: dict[str, Any] = {"via": "submit", "conf": conf, "spark_conn_id": "spark_here"}
+    options = of_its_own if IN_THIS_PROCESS else {"spark_conn_id": "connect_here"}
     return {
-        "submit": SparkEpochOperator(
-            task_id="submit", application=JOB, via="submit", conf=conf, spark_conn_id="spark_here"
-        ),
+        "submit": SparkEpochOperator(task_id="submit", application=JOB, **of_its_own),
         "connect": SparkEpochOperator(task_id="connect", application=JOB, **options),
         "sql": SparkEpochOperator(task_id="sql", sql=TOTAL, **options),
     }

@@ -200,7 +200,7 @@ def test_spark_that_is_as_it_should_be(
     ("catalog", "said"),
     [
         ("absent", "expected the connection's spark_catalog, absent, in Spark's conf"),
-        (NO_JAR, "add org.apache.iceberg:iceberg-spark-runtime-4.1_2.13 to spark.jars.packages"),
+        (NO_JAR, "add org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 to spark.jars.packages"),
         (NO_DRIVER, "add org.postgresql:postgresql to spark.jars.packages"),
         (APART, "expected spark.sql.catalog.apart.uri to name the database"),
     ],

@@ -78,8 +78,9 @@ def test_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     operator = handed(SparkSubmitOperator(task_id="a", application="/a.py", conf={"spark.own": "1"}))
     command = operator._get_hook()._build_spark_submit_command("/a.py")
-    for conf in ("spark.own=1", "spark.wap.branch=b1", "spark.jars=/opt/guard.jar", "spark.yarn.maxAppAttempts=1"):
+    for conf in ("spark.own=1", "spark.wap.branch=b1", "spark.yarn.maxAppAttempts=1"):
         assert command[command.index(conf) - 1] == "--conf"
+    assert command[command.index("--jars") + 1] == "/opt/guard.jar"
     operator = handed(SparkSubmitOperator(task_id="b", application="/a.py", jars="/own.jar"))
     command = operator._get_hook()._build_spark_submit_command("/a.py")
     assert command[command.index("--jars") + 1] == "/own.jar,/opt/guard.jar"

@@ -18,6 +18,7 @@ from airflow_barrier.protocol.errors import (
     UndeclaredTableError,
 )
 from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.spark.connect import connect_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
@@ -33,7 +34,7 @@ from tests.support.epochs import (
     shop_for_a_day,
     shopping_barriers,
 )
-from tests.support.spark import APART, NO_DRIVER, NO_JAR
+from tests.support.spark import APART, BEFORE_4, NO_DRIVER, NO_JAR
 
 
 @pytest.fixture
@@ -237,3 +238,21 @@ def test_a_dropped_branch_is_an_error_that_a_new_attempt_mends(session: SparkSes
     with pytest.raises(StagedTableError, match="found none") as caught:
         run_epoch(session, spec, amount)
     assert caught.value.retryable
+
+
+# --- on Sparks before 4.0, which tests/spark/test_versions.py has ------------------------------------
+
+
+@BEFORE_4
+def test_a_job_that_calls_what_its_spark_has_not(session: SparkSession, barriers: Barriers) -> None:
+    def job(epoch: Epoch) -> None:
+        epoch.read(SHOPPING).mergeInto(epoch.target(AMOUNT), F.lit(True)).whenNotMatched().insertAll().merge()
+
+    with pytest.raises(ConfigurationError, match=r"barrier 1 .*expected Spark 4\.0 or newer, which has .*mergeInto"):
+        run(session, barriers, 1, job)
+
+
+@BEFORE_4
+def test_no_job_reaches_it_by_spark_connect() -> None:
+    with pytest.raises(ConfigurationError, match=r"pyspark of version 4\.0 or newer, found 3\.5: .*via='submit'"):
+        connect_session("sc://127.0.0.1:1")

@@ -22,7 +22,7 @@ from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
-from tests.support.spark import SparkServer
+from tests.support.spark import BEFORE_4, SparkServer
 from tests.support.waiting import patience, wait_for
 
 if TYPE_CHECKING:
@@ -139,6 +139,21 @@ def test_a_spec_that_was_changed_on_the_way_is_refused(
     spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     with pytest.raises(AirflowException, match="The epoch failed: SpecError: epoch spec: expected digest 0123"):
         hook_for(spec, digest="0123").submit(str(JOBS / "amount.py"))
+    assert not closing_record(spec).exists()
+
+
+@BEFORE_4
+@pytest.mark.drawn("drivers of their own")
+def test_a_spark_that_needs_the_guard_and_lacks_it_stages_nothing(
+    hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
+    hook = hook_for(spec)
+    del hook._conf["spark.jars"]
+    with pytest.raises(AirflowException, match=r"ConfigurationError: .* the guard among the jars of Spark 3\.5"):
+        hook.submit(str(JOBS / "amount.py"))
     assert not closing_record(spec).exists()
 
 

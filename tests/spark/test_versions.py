@@ -18,6 +18,7 @@ from tests.support.versions import CHECKOUT, play_on
 #: Before 4.0 sessions are of the test's own process; see tests/support/spark.py.
 CASES = [
     ("3.5", "tests/airflow/test_unchanged.py"),
+    ("3.5", "tests/batching/test_drivers.py"),
     ("3.5", "tests/spark/test_guard.py"),
     ("3.5", "tests/spark/test_submit.py"),
     ("3.5", "tests/spark/test_unchanged.py"),

@@ -54,7 +54,7 @@ def with_guard(conf: Mapping[str, Any], jar: str, version: str | None, defaults:
 
 
 def spark_defaults(binary: str, properties_file: str | None = None) -> dict[str, str]:
-    """What Spark's properties file says to a driver that ``binary`` starts: ``properties_file``, or its own one."""
+    """Return what Spark's properties file says to a driver of ``binary``: ``properties_file``, or its own one."""
     if properties_file is not None:
         files = [Path(properties_file)]
     else:
