@@ -32,7 +32,8 @@ final class Declared {
     private static final Set<String> ROW_LEVEL = Set.of("DeleteFromTable", "UpdateTable", "MergeIntoTable", "TruncateTable");
     private static final Set<String> RESOLVED = Set.of("ResolvedTable", "ResolvedIdentifier");
     private static final Set<String> LOOKING = Set.of("ancestors_of", "create_changelog_view");
-    private static final String[] PINS = {"snapshot-id", "start-snapshot-id", "end-snapshot-id", "versionAsOf"};
+    /** Without versionAsOf, which Spark 3.5 ignores; where it does not, the relation travels. */
+    private static final String[] PINS = {"snapshot-id", "start-snapshot-id", "end-snapshot-id"};
 
     private final String catalog;
     private final Set<String> reads;
@@ -84,7 +85,7 @@ final class Declared {
                 + "attempt's branch: call it outside the job");
     }
 
-    /** In Spark 3.5 the query has Iceberg's own class by now, called as the procedure. */
+    /** In Spark 3.5 the query has Iceberg's own class by now, called as the procedure; of which catalog, it does not say. */
     private static void requireLooking(String called) {
         String name = called.replaceAll("Procedure$", "").replaceAll("(?<=[a-z])(?=[A-Z])", "_").toLowerCase(Locale.ROOT);
         if (!LOOKING.contains(name)) {
@@ -115,7 +116,7 @@ final class Declared {
             nameOf(Nodes.children(node).get(0)).ifPresent(name -> requireNoDdl(name, kind, node));
         } else if (Nodes.get(node, "table") instanceof Seq<?> parts) { // Iceberg's own DDL names its table by parts
             requireNotOurs(Nodes.list(parts), kind);
-        } else if (kind.equals("Call")) {
+        } else if (kind.equals("Call") && !(Nodes.get(node, "procedure") instanceof LogicalPlan)) {
             requireLooking(Nodes.get(node, "procedure").getClass().getSimpleName());
         } else {
             nameOf(node).ifPresent(name -> requireInlet(name, node));
