@@ -64,7 +64,7 @@ def require_widened(table: str, old: list[dict[str, Any]], new: list[dict[str, A
     A table that is replaced by another one of its name gives old field ids to new columns.
     """
     now = _types_by_id(new)
-    reads_narrower = not runs_before("4.0")
+    reads_exact_types_only = runs_before("4.0")  # but for FLOAT, which it reads as DOUBLE
     for field_id, (name, kind) in _types_by_id(old).items():
         if field_id in now and not _widened(kind, now[field_id][1]):
             raise InexactChangesError(  # safety: types-only-widen
@@ -72,7 +72,7 @@ def require_widened(table: str, old: list[dict[str, Any]], new: list[dict[str, A
                 f"that it is {now[field_id][1]} and was {kind}, as {name}: the table was replaced, or the changes go "
                 "back in time; read it whole at both snapshots instead of its changes"
             )
-        if field_id in now and kind not in (now[field_id][1], "float") and not reads_narrower:
+        if reads_exact_types_only and field_id in now and kind not in (now[field_id][1], "float"):
             raise InexactChangesError(  # safety: narrower-types-are-read
                 f"{table}: expected Spark 4.0 or newer, which reads column {now[field_id][0]} from files in which it "
                 f"is {kind} and not yet {now[field_id][1]}, found an older one; read the table whole at both snapshots "

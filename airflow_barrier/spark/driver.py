@@ -150,7 +150,7 @@ def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
         inexact = without_field_ids(error)
         if inexact is not None:
             raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
-        if isinstance(error, AttributeError) and "mergeInto" in str(error):
+        if runs_before("4.0") and isinstance(error, AttributeError) and "mergeInto" in str(error):
             raise ConfigurationError(
                 f"{_attempt(spec)}: expected Spark 4.0 or newer, which has DataFrame.mergeInto, found an older one; "
                 "write the MERGE in SQL, as an SQL job or by spark.sql(...) on a temporary view of the frame"

@@ -67,7 +67,9 @@ def binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "spark-submit"
 
 
-def test_what_sparks_own_file_names_goes_along_with_the_guard(binary: str, tmp_path: Path) -> None:
+def test_what_sparks_own_file_names_goes_along_with_the_guard(
+    binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     defaults = spark_defaults(binary)
     assert defaults == {"spark.jars": "/own.jar, /b.jar", "spark.sql.extensions": "org.Own", "spark.x": "1 2"}
     jars = {"spark.jars": "/own.jar,/b.jar,/guard.jar"}
@@ -85,3 +87,5 @@ def test_what_sparks_own_file_names_goes_along_with_the_guard(binary: str, tmp_p
     other = tmp_path / "other.conf"
     other.write_text("spark.jars /d.jar\n")
     assert spark_defaults(binary, str(other)) == {"spark.jars": "/d.jar"}
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert spark_defaults(binary) == {}, "Spark looks nowhere else then"

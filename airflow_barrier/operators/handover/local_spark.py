@@ -55,15 +55,15 @@ def with_guard(conf: Mapping[str, Any], jar: str, version: str | None, defaults:
 
 def spark_defaults(binary: str, properties_file: str | None = None) -> dict[str, str]:
     """Return what Spark's properties file says to a driver of ``binary``: ``properties_file``, or its own one."""
-    if properties_file is not None:
-        files = [Path(properties_file)]
-    else:
-        folders = [Path(folder) for folder in (os.environ.get("SPARK_CONF_DIR"),) if folder]
-        files = [folder / "spark-defaults.conf" for folder in (*folders, *(home / "conf" for home in _homes(binary)))]
-    file = next((each for each in files if each.is_file()), None)
-    lines = [] if file is None else file.read_text().splitlines()
+    file = Path(properties_file) if properties_file else _conf_folder(binary) / "spark-defaults.conf"
+    lines = file.read_text().splitlines() if file.is_file() else []
     found = (_PROPERTY.match(line) for line in lines)
     return {line["key"]: line["value"] for line in found if line is not None}
+
+
+def _conf_folder(binary: str) -> Path:
+    named = os.environ.get("SPARK_CONF_DIR")
+    return Path(named) if named else next(_homes(binary), Path()) / "conf"
 
 
 def _with(listed: str | None, one: str) -> str:

@@ -13,7 +13,7 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
- * Found by Spark itself (META-INF/services) where this jar is on the class path: nobody has to name it in
+ * Spark 4 finds it by itself (META-INF/services) where this jar is on the class path. For pyspark 3.5 it is named in
  * spark.sql.extensions.
  */
 public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
