@@ -28,13 +28,13 @@ CONNECTION_FIELDS: Mapping[str, Mapping[str, Any]] = {
     ),
     "catalog_uri": _text(
         "Iceberg catalog URI",
-        "SQLAlchemy URL of the Iceberg SQL catalog, without password, or a REST catalog's address; empty: the "
-        "MetaService's own database, which lets a barrier's tables become visible in one transaction with "
-        "COMMIT.",
+        "SQLAlchemy URL of the Iceberg SQL catalog, without password, or the address of a REST catalog (https://), a "
+        "Hive Metastore (thrift://) or AWS Glue (glue:// and the region); empty: the MetaService's own database, which "
+        "lets a barrier's tables become visible in one transaction with COMMIT.",
     ),
     "iceberg_conn_id": _text(
         "Iceberg connection",
-        "Id of a connection of the type iceberg: a REST catalog's address and credentials, and the storage's.",
+        "Id of a connection of the type iceberg: a catalog's address and credentials, and the storage's.",
     ),
     "catalog_publish": {
         "label": "REST catalog publishes",

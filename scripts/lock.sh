@@ -9,7 +9,7 @@ compile() {
         --generate-hashes --no-emit-index-url --no-header --no-annotate "$@"
 }
 compile requirements/build.in -o requirements/build.txt
-compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3 --extra kafka --extra pravega --extra reading --extra duckdb --extra openlineage --extra demo --extra dev --group docs -o requirements/lock.txt
+compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3 --extra hive --extra glue --extra kafka --extra pravega --extra reading --extra duckdb --extra openlineage --extra demo --extra dev --group docs -o requirements/lock.txt
 # The same for users, whose pip takes it as `--constraint`: what tests ran with.
 sed -n 's/ *\\$//; /^[A-Za-z0-9]/p' requirements/lock.txt >requirements/constraints.txt
 

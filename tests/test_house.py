@@ -149,7 +149,7 @@ ITS_ENTRY = """
         adapter="airflow_barrier.tables.nest",
         extras=frozenset(),
         schemes=("nest",),
-        properties=ConnectionProperties(frozenset({"twigs"}), (), "secret", ()),
+        properties=ConnectionProperties(frozenset({"twigs"}), credentials=("secret",)),
     ),"""
 NAMED_BY_A_CONNECTION = """
 import json

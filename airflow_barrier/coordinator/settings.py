@@ -10,7 +10,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.systems.roots import SourceRoots
-from airflow_barrier.tables import PUBLISHES
+from airflow_barrier.tables import PUBLISHES, catalog_at
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Settings:
     """The locations of MetaService, catalog and warehouse.
 
-    ``metaservice_url`` is an SQLAlchemy URL without password, ``catalog_uri`` one too, or a REST catalog's address.
+    ``metaservice_url`` is an SQLAlchemy URL without password, ``catalog_uri`` one too, or another catalog's address.
     Equal databases mean that a barrier's tables and its COMMIT become visible in one transaction. ``catalog_name`` is
     the name under which the tables are listed in the SQL catalog, ``spark_catalog`` what the same catalog is called in
     Spark. ``catalog_properties``: pyiceberg's for the storage and for a REST catalog's credentials.
@@ -92,6 +92,7 @@ def parsed_url(url: str) -> URL:
 
 def require_no_password(what: str, url: str, remedy: str) -> None:
     """URLs are shown, and stand where passwords are not masked. Raises :class:`ConfigurationError`."""
-    parsed = parsed_url(url)
-    if parsed.password is not None or any("password" in option.lower() for option in parsed.query):
+    servers = url.split(",") if catalog_at(url).schemes else [url]
+    parsed = [parsed_url(each) for each in servers]
+    if any(each.password is not None or "password" in ",".join(each.query).lower() for each in parsed):
         raise ConfigurationError(f"{what}: expected a URL without password, found one with it; {remedy}")

@@ -49,9 +49,10 @@ def spark_conf(settings: Settings, formats: Iterable[str] = (), spark: SparkVers
     found = kind.load().spark_catalog(settings.catalog_uri, settings.warehouse, dict(settings.catalog_properties))
     catalog = f"spark.sql.catalog.{settings.spark_catalog}"
     spark = spark or installed_spark()
+    modules = (spark.iceberg_module(name) for name in found.modules)
     sources = (spark.source_packages[name] for name in formats)
     conf = {
-        "spark.jars.packages": ",".join((spark.iceberg_runtime, *found.packages, *sources)),
+        "spark.jars.packages": ",".join((spark.iceberg_runtime, *modules, *found.packages, *sources)),
         "spark.sql.extensions": ",".join((EXTENSIONS, *((GUARD_CLASS,) if needs_guard(spark.number) else ()))),
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{catalog}.{option}": value for option, value in found.options.items()},

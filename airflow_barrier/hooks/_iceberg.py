@@ -32,11 +32,12 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     kind, own = _kind(where, extras.pop("type", _USUAL))
     uri = (connection.host or extras.pop("uri", None) or "").rstrip("/") or None
-    if own.credential in extras:
-        raise ConfigurationError(
-            f"{where}: expected client id and secret in the fields for login and password, which Airflow masks, found "
-            f"the extra {own.credential!r}, which it shows; move it there, and make a new secret"
-        )
+    for credential in own.credentials[-1:]:  # of two the second is the secret
+        if credential in extras:
+            raise ConfigurationError(
+                f"{where}: expected credentials in the fields for login and password, which Airflow masks, found the "
+                f"extra {credential!r}, which it shows; move it there, and make a new secret"
+            )
     families = tuple(sorted((*STORAGE, *own.families)))
     unknown = sorted(name for name in extras if name not in own.names and not name.startswith(families))
     if unknown:
@@ -58,16 +59,26 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
             raise ConfigurationError(
                 f"{where}: expected the catalog's address to begin with "
                 f"{' or '.join(f'{scheme}://' for scheme in kind.schemes)} in the field host, found another one; write "
-                f"it in full, as in {kind.schemes[-1]}://catalog.example.com/api/catalog"
+                f"it in full, as in {kind.example}"
             )
         require_no_password(f"{where}, host", uri, "put client id and secret into the fields for login and password")
-    if connection.login and connection.password:
-        extras[own.credential] = f"{connection.login}:{connection.password}"
-    elif connection.login or connection.password:
+    extras |= _credentials(where, connection, own.credentials, kind.title)
+    return uri, tuple(sorted((name, _text(value)) for name, value in extras.items()))
+
+
+def _credentials(where: str, connection: Connection, names: tuple[str, ...], title: str) -> dict[str, str]:
+    login, password = connection.login, connection.password
+    if not login and not password:
+        return {}
+    if not names:
+        raise ConfigurationError(
+            f"{where}: expected no login and password with {title}, whose client takes none, found some; leave them out"
+        )
+    if not login or not password:
         raise ConfigurationError(
             f"{where}: expected both, login (client id) and password (client secret), or neither, found one"
         )
-    return uri, tuple(sorted((name, _text(value)) for name, value in extras.items()))
+    return {names[0]: f"{login}:{password}"} if len(names) == 1 else dict(zip(names, (login, password), strict=True))
 
 
 def _kind(where: str, named: object) -> tuple[CatalogKind, ConnectionProperties]:

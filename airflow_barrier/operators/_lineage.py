@@ -118,15 +118,15 @@ def lineage(task: BaseOperator) -> OperatorLineage[Any, Any]:
 
 
 def namespace_of(settings: Settings) -> str:
-    """Return the namespace of the tables: a REST catalog's address, or the warehouse. (An SQL catalog's database is
+    """Return the namespace of the tables: the catalog's address, or the warehouse. (An SQL catalog's database is
     nobody else's address.)
 
     >>> from airflow_barrier.coordinator.settings import Settings
     >>> namespace_of(Settings.embedded("/data/warehouse"))
     'file:///data/warehouse'
     """
-    is_rest = bool(catalog_at(settings.catalog_uri).schemes)
-    return datasets.catalog(settings.catalog_uri if is_rest else settings.warehouse)
+    has_address = bool(catalog_at(settings.catalog_uri).schemes)
+    return datasets.catalog(settings.catalog_uri if has_address else settings.warehouse)
 
 
 def _is_listened_to(task: BaseOperator) -> bool:

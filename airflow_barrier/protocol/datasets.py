@@ -62,8 +62,12 @@ def catalog(address: str) -> str:
 
     >>> catalog("https://me:secret@catalog:8181/iceberg/"), catalog("/data/warehouse")
     ('https://catalog:8181/iceberg', 'file:///data/warehouse')
+    >>> catalog("thrift://metastore:9083,thrift://another:9083")
+    'hive://metastore:9083'
     """
     scheme, separator, rest = address.partition("://")
+    if scheme == "thrift":
+        scheme, rest = "hive", rest.partition(",")[0]
     if not separator:
         scheme, rest = "file", address
     host, slash, path = rest.partition("?")[0].partition("/")

@@ -25,7 +25,11 @@ class SparkVersion:
     @property
     def iceberg_runtime(self) -> str:
         """Maven coordinates of Iceberg's runtime."""
-        return f"org.apache.iceberg:iceberg-spark-runtime-{self.number}_{self.scala}:{self.iceberg}"
+        return self.iceberg_module(f"iceberg-spark-runtime-{self.number}_{self.scala}")
+
+    def iceberg_module(self, name: str) -> str:
+        """Return Maven coordinates of one of Iceberg's modules, of the runtime's version."""
+        return f"org.apache.iceberg:{name}:{self.iceberg}"
 
     @property
     def source_packages(self) -> Mapping[str, str]:

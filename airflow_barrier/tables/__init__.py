@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.table import Table as Table
 
 if TYPE_CHECKING:
@@ -21,15 +23,15 @@ STORAGE = ("adls.", "client.", "gcs.", "hdfs.", "s3.")
 class ConnectionProperties:
     """The properties that a catalog takes of a connection of the Iceberg provider's type, beside the storage's.
 
-    ``names`` and ``families`` (beginnings of names) are pyiceberg's properties. ``credential`` is the one that login
-    and password become; as an extra it would be shown. ``headers``: beginnings of the names whose values are sent in
-    headers, which are ASCII.
+    ``names`` and ``families`` (beginnings of names) are pyiceberg's properties. ``credentials`` are those that login
+    and password become, which as extras would be shown: one for both with a colon between, two for one each, none if
+    they are not taken. ``headers``: beginnings of the names whose values are sent in headers, which are ASCII.
     """
 
     names: frozenset[str]
-    families: tuple[str, ...]
-    credential: str
-    headers: tuple[str, ...]
+    families: tuple[str, ...] = ()
+    credentials: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class CatalogKind:
     """A kind of catalog, as far as it is known before one is connected to. The connected one says how it publishes.
 
     ``title`` and ``about`` (a clause) are for messages. ``adapter`` is the module that connects to it, imported by who
-    connects. ``schemes``: of its addresses. ``extras``: of the extras of a barrier's connection, those that are refused
-    with a catalog that does not name them here. ``properties``: None, if the Iceberg provider's connections cannot
-    name it.
+    connects; ``package``: what it needs beside pyiceberg, and our extra that brings it. ``schemes``: of its addresses,
+    with an ``example``. ``extras``: of the extras of a barrier's connection, those that are refused with a catalog that
+    does not name them here. ``properties``: None, if the Iceberg provider's connections cannot name it.
     """
 
     title: str
@@ -47,12 +49,21 @@ class CatalogKind:
     adapter: str
     extras: frozenset[str]
     schemes: tuple[str, ...] = ()
+    example: str = ""
+    package: tuple[str, str] | None = None
     properties: ConnectionProperties | None = None
 
     def has(self, uri: str) -> bool:
         return uri.startswith(tuple(f"{scheme}://" for scheme in self.schemes))
 
     def load(self) -> CatalogAdapter:
+        """Raises ConfigurationError, if its package is not installed."""
+        if self.package is not None and find_spec(self.package[0]) is None:
+            name, extra = self.package
+            raise ConfigurationError(
+                f"expected the package {name} beside airflow_barrier for {self.title}, found none; install it, for "
+                f"instance by pip install 'airflow-provider-barrier[{extra}]'"
+            )
         return cast("CatalogAdapter", import_module(self.adapter))
 
 
@@ -70,6 +81,7 @@ CATALOGS = {
         adapter="airflow_barrier.tables._rest_catalog",
         extras=frozenset({"catalog_publish"}),
         schemes=("http", "https"),
+        example="https://catalog.example.com/api/catalog",
         properties=ConnectionProperties(
             names=frozenset(
                 {
@@ -86,8 +98,43 @@ CATALOGS = {
                 }
             ),
             families=("header.",),
-            credential="credential",
+            credentials=("credential",),
             headers=("token", "header."),
+        ),
+    ),
+    "hive": CatalogKind(
+        title="a Hive Metastore",
+        about="which publishes table by table",
+        adapter="airflow_barrier.tables._hive_catalog",
+        extras=frozenset(),
+        schemes=("thrift",),
+        example="thrift://metastore.example.com:9083",
+        package=("thrift", "hive"),
+        properties=ConnectionProperties(
+            names=frozenset({"hive.kerberos-authentication", "hive.kerberos-service-name", "ugi", "warehouse"}),
+        ),
+    ),
+    "glue": CatalogKind(
+        title="AWS Glue",
+        about="which publishes table by table",
+        adapter="airflow_barrier.tables._glue_catalog",
+        extras=frozenset(),
+        schemes=("glue",),
+        example="glue://eu-central-1",
+        package=("boto3", "glue"),
+        properties=ConnectionProperties(
+            names=frozenset(
+                {
+                    "glue.endpoint",
+                    "glue.id",
+                    "glue.max-retries",
+                    "glue.profile-name",
+                    "glue.retry-mode",
+                    "glue.skip-archive",
+                    "warehouse",
+                }
+            ),
+            credentials=("client.access-key-id", "client.secret-access-key"),
         ),
     ),
 }

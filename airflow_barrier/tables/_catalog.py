@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._metadata import Changes, Document
 
@@ -142,3 +143,11 @@ class CatalogAdapter(Protocol):
         ConfigurationError if it cannot.
         """
         ...
+
+
+def split(table: str) -> tuple[str, str]:
+    """Namespace and name of ``namespace.table``."""
+    namespace, _, name = table.rpartition(".")
+    if not namespace or not name:
+        raise ConfigurationError(f"table {table!r}: expected namespace.table, without the catalog's name")
+    return namespace, name

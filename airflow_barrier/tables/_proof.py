@@ -7,25 +7,20 @@ What was found good is remembered in a file beside the warehouse, so it costs on
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.protocol.errors import BarrierError, CatalogRefusedError, ConfigurationError
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._drafts import now_ms
 from airflow_barrier.tables._metadata import MAIN, Changes, Document, empty_root, refs_of
 from airflow_barrier.tables._rest_server import RejectedError, RestServer
+from airflow_barrier.tables._scratch import Proof, scratch_tables
 
 if TYPE_CHECKING:
     from airflow_barrier.tables._catalog import TableCatalog
-
-#: Where the scratch tables are made, and dropped again.
-NAMESPACE = "barrier_probe"
 
 _TAG = "probe_tag"
 _FLAG = "barrier.probe"
@@ -35,21 +30,15 @@ def prove(tables: TableCatalog, server: RestServer, documents: Documents, folder
     """``folder``: where it is remembered. Raises ConfigurationError, which says what was found and what to do, and
     CatalogRefusedError.
     """
-    declared = "atomic" if tables.atomic else "roll-forward"
-    catalog = f"{server.catalog.uri} {server.catalog.properties.get('prefix', '')}".strip()
-    remembered = f"{folder}/{hashlib.sha256(f'{catalog} {declared}'.encode()).hexdigest()[:16]}.json"
-    if documents.exists(remembered):
+    address = f"{server.catalog.uri} {server.catalog.properties.get('prefix', '')}".strip()
+    proof = Proof(documents, folder, address, "atomic" if tables.atomic else "roll-forward")
+    if proof.is_remembered():
         return
-    first, second = (f"{NAMESPACE}.{uuid.uuid4().hex}" for _ in range(2))
-    try:
-        _create(server, first, second)
+    with scratch_tables(server.catalog, server.translated, 2) as (first, second):
         _prove_branches(tables, server, first)
         if tables.atomic:
             _prove_one_step(tables, server, first, second)
-    finally:
-        _drop(server, first, second)
-    text = json.dumps({"catalog": catalog, "keeps_branches": True, "publishes": declared})
-    documents.write_bytes(remembered, text.encode())
+    proof.remember(keeps_branches=True)
 
 
 def _prove_branches(tables: TableCatalog, server: RestServer, table: str) -> None:
@@ -132,25 +121,3 @@ def _flags(tables: TableCatalog, *names: str) -> set[str]:
     documents = tables.read(names).values()
     properties = {key for document in documents for key in document.get("properties") or {}}
     return {key.removeprefix(f"{_FLAG}.") for key in properties if key.startswith(_FLAG)}
-
-
-def _create(server: RestServer, *tables: str) -> None:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
-    try:
-        with server.translated():
-            server.catalog.create_namespace_if_not_exists(NAMESPACE)
-            for table in tables:
-                server.catalog.create_table(table, Schema(NestedField(1, "id", LongType())))
-    except (CatalogRefusedError, ConfigurationError) as error:
-        raise type(error)(
-            f"{error}. To find out what the catalog can do, this makes (and drops) two empty tables in the namespace "
-            f"{NAMESPACE}: let an administrator create it, where the connection may create tables"
-        ) from error
-
-
-def _drop(server: RestServer, *tables: str) -> None:
-    for table in tables:
-        with suppress(BarrierError), server.translated():  # what stays is empty, and bears a name of its own
-            server.catalog.drop_table(table)

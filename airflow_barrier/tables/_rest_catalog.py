@@ -10,26 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
+from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
 from airflow_barrier.tables import STORAGE
 from airflow_barrier.tables._catalog import Edit
-from airflow_barrier.tables._commit import TRIES, patiently
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._here import AtOnce
 from airflow_barrier.tables._metadata import Document, Snapshot, require_editable, snapshots_of
 from airflow_barrier.tables._proof import prove
 from airflow_barrier.tables._rest_changes import table_change
 from airflow_barrier.tables._rest_server import RejectedError, RestServer
+from airflow_barrier.tables._retries import OvertakenError, patiently, roll_forward, tirelessly
 from airflow_barrier.tables.spark_catalog import SparkCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-    from tenacity import RetryCallState
 
-#: How often a commit is tried that others are faster with: nothing can be locked here.
-_RACES = 25
 #: Requests at once: no more than `requests` keeps connections for.
 _AT_ONCE = 8
 #: Beginnings of properties that let somebody in.
@@ -54,10 +51,6 @@ def spark_catalog(uri: str, warehouse: str, properties: Mapping[str, str]) -> Sp
     own = {name: value for name, value in properties.items() if not name.startswith((*STORAGE, *_SECRETS))}
     secrets = {name: "as in the connection of the catalog" for name in properties if name.startswith(_SECRETS)}
     return SparkCatalog({"type": "rest", "uri": uri, **own}, secrets=secrets)
-
-
-class OvertakenError(CatalogUnavailableError):
-    """Another commit was faster."""
 
 
 class RestTables:
@@ -118,19 +111,9 @@ class RestTables:
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         if not edits:
             return {}
-        if len(edits) == 1:
-            return self._tirelessly(self._roll_forward, edits)
-        if self.atomic:
-            return self._tirelessly(self._together, edits)
-        for table, (location, document) in self._load_all(edits).items():
-            edits[table](document, location)  # safety: all-are-looked-at-before-the-first
-        # Tables are committed in the order of their names. If two publishers work on the same barrier, the slower one
-        # finds each table published already.
-        return {
-            name: location
-            for table in sorted(edits)
-            for name, location in self._tirelessly(self._roll_forward, {table: edits[table]}).items()
-        }
+        if self.atomic and len(edits) > 1:
+            return tirelessly(lambda: self._together(edits))
+        return roll_forward(edits, self._load_all, self._commit_one)
 
     def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
         """A REST catalog's pointers are its own: only its operator can bring them back."""
@@ -164,14 +147,12 @@ class RestTables:
         require_editable(table, document)
         return answer.get("metadata-location") or f"{document['location']}/metadata/unknown", document
 
-    def _roll_forward(self, edits: Mapping[str, Edit]) -> dict[str, str]:
-        """One table's commit."""
-        (table,) = edits
-        with self._changes(edits) as (seen, changes):
+    def _commit_one(self, table: str, edit: Edit) -> str:
+        with self._changes({table: edit}) as (seen, changes):
             if table not in changes:
-                return seen
+                return seen[table]
             location = self._server.commit(table, changes[table])
-        return {table: location or seen[table]}
+        return location or seen[table]
 
     def _together(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         with self._changes(edits) as (seen, changes):
@@ -231,20 +212,3 @@ class RestTables:
         with self._server.translated():
             io = self.catalog.load_table(table).io  # with the credentials that the catalog gives for this table
         self._documents.write_empty_manifest_list(snapshot, document["format-version"], io)
-
-    def _tirelessly(self, commit: Any, edits: Mapping[str, Edit]) -> dict[str, str]:
-        """Lost races are tried again for long, outages for seconds."""
-        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
-
-        def enough(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome is not None else None
-            return state.attempt_number >= (_RACES if isinstance(error, OvertakenError) else TRIES)
-
-        tries = Retrying(
-            retry=retry_if_exception_type(CatalogUnavailableError),
-            stop=enough,
-            wait=wait_random_exponential(multiplier=0.05, max=2),
-            reraise=True,
-        )
-        locations: dict[str, str] = tries(commit, edits)
-        return locations

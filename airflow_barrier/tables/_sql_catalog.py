@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
-from airflow_barrier.tables._commit import Committer, patiently
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.tables._catalog import split
+from airflow_barrier.tables._commit import Committer
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._lost import newest_with
-from airflow_barrier.tables._metadata import Document, snapshots_of
-from airflow_barrier.tables._sql_swap import SqlPointers, split
+from airflow_barrier.tables._retries import patiently
+from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.spark_catalog import POSTGRESQL_DRIVER, SQLITE_DRIVER, SparkCatalog
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ def spark_catalog(uri: str, warehouse: str, properties: Mapping[str, str]) -> Sp
         encrypted = "".join(f"?sslmode={mode}" for mode in [url.query.get("sslmode")] if mode)
         place = f"jdbc:postgresql://{url.host or 'localhost'}:{url.port or 5432}/{url.database}{encrypted}"
         user = {"jdbc.user": url.username} if url.username else {}
-        return SparkCatalog(
-            {**options, "uri": place, **user}, (POSTGRESQL_DRIVER,), {"jdbc.password": "the catalog's password"}
-        )
+        password = {"jdbc.password": "the catalog's password"}
+        return SparkCatalog({**options, "uri": place, **user}, (POSTGRESQL_DRIVER,), secrets=password)
     raise ConfigurationError(
         f"catalog_uri: expected an SQL catalog in SQLite or PostgreSQL for Spark's JDBC catalog, found {dialect}; set "
         "spark.sql.catalog.... by hand, by Iceberg's documentation"
@@ -131,40 +130,11 @@ class SqlTables(Committer):
                 return False
         return True
 
-    def _row(self, table: str) -> str | None:
-        """Return where the table's row points to, though no document may be there any more; None: there is no such
-        row.
-        """
-        try:
-            return self.locations([table])[table]
-        except MissingTableError:
-            return None
-
-    def reattach(self, tables: Mapping[str, tuple[str, int | None]]) -> list[str]:
-        places = {table: metadata for table, (metadata, _) in tables.items()}
-        done = self._documents.of_each(lambda table, at: self._reattach(table, at, tables[table][1]), places)
-        return [table for table in tables if done[table]]
-
-    def _reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
-        location: str | None
-        document: Document | None
-        if row := self._row(table):
-            self._documents.forget(row)  # it may be what the storage has lost
-        try:
-            location, document = self.current(table)
-        except MissingTableError:
-            location, document = self._row(table), None
-        if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
-            return False
-        has = (location, document) if location is not None and document is not None else None
-        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, has)
-        if found is None or found[0] == location:
-            return False
+    def _attach(self, table: str, location: str | None, to: str) -> None:
         if location is None:
             self.catalog.create_namespace_if_not_exists(split(table)[0])
-            self.catalog.register_table(split(table), found[0])
-        else:
-            with self._pointers.transaction() as connection:
-                at = self._pointers.lock(connection, [table])[table]
-                self._pointers.move(connection, {table: (at, found[0])})
-        return True
+            self.catalog.register_table(split(table), to)
+            return
+        with self._pointers.transaction() as connection:
+            at = self._pointers.lock(connection, [table])[table]
+            self._pointers.move(connection, {table: (at, to)})

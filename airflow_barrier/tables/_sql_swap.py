@@ -20,6 +20,7 @@ from airflow_barrier.protocol.errors import (
     MissingTableError,
 )
 from airflow_barrier.systems import sql
+from airflow_barrier.tables._catalog import split
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine, Row, Select
@@ -247,14 +248,6 @@ def _end(engine: Engine, process: int) -> None:
     engine.dispose(close=process == os.getpid())
 
 
-def split(table: str) -> tuple[str, str]:
-    """Namespace and name of ``namespace.table``."""
-    namespace, _, name = table.rpartition(".")
-    if not namespace or not name:
-        raise ConfigurationError(f"table {table!r}: expected namespace.table, without the catalog's name")
-    return namespace, name
-
-
 def _engine(uri: str) -> Engine:
     from sqlalchemy import create_engine, event, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -272,8 +265,10 @@ def _engine(uri: str) -> Engine:
         # Neither the URL nor what was said about it: both may show a password, and what cannot be parsed cannot be
         # masked.
         raise ConfigurationError(
-            f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, found {type(error).__name__} "
-            "when using it; correct the URL or install the database's driver"
+            f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, or the address of a REST "
+            "catalog (https://), a Hive Metastore (thrift://) or AWS Glue (glue://), found "
+            f"{type(error).__name__} when using it; correct the URL or install the database's driver. Other kinds of "
+            "catalogs are not served"
         ) from None
     if sqlite:
 

@@ -16,8 +16,8 @@ from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.snapshots import Told
 from airflow_barrier.tables import _attempts, _checks, catalog_at
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
-from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._drafts import now_ms
 from airflow_barrier.tables._looking import Looking, Seen
 from airflow_barrier.tables._manifests import reading, table_delta
 from airflow_barrier.tables._metadata import (
@@ -79,11 +79,12 @@ class IcebergTables(Looking):
         *,
         atomic: bool = False,
     ) -> IcebergTables:
-        """``uri``: of a REST catalog (`http://…`, `https://…`), or the SQLAlchemy URL of an SQL catalog's database.
-        ``warehouse``: folder or URI of the warehouse, under which the protocol's own files lie.
+        """``uri``: of a REST catalog (`https://…`), a Hive Metastore (`thrift://…`) or AWS Glue (`glue://REGION`), or
+        the SQLAlchemy URL of an SQL catalog's database. ``warehouse``: folder or URI of the warehouse, under which the
+        protocol's own files lie.
 
         ``catalog_name`` is what an SQL catalog is called in Spark, where it is part of each table's key. ``properties``
-        are pyiceberg's for the storage, such as `s3.endpoint`, and for a REST catalog's credentials. ``atomic``: the
+        are pyiceberg's for the storage, such as `s3.endpoint`, and for the catalog's credentials. ``atomic``: the
         REST catalog is said to commit to several tables in one step, which :meth:`prove` tests. Raises
         :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a URL that cannot be used.
         """

@@ -13,10 +13,12 @@ POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.11"
 @dataclass(frozen=True)
 class SparkCatalog:
     """``options`` stand under ``spark.sql.catalog.<name>.`` in Spark's conf. ``packages``: beside Iceberg's runtime.
+    ``modules``: further ones of Iceberg's, of the runtime's version.
 
     ``secrets``: further options, which hold passwords or tokens, with what is to be put there: never the value.
     """
 
     options: Mapping[str, str]
     packages: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
 )
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.tables import _rest_catalog, _rest_server
+from airflow_barrier.tables import _rest_server, _retries
 from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.catalogs.between import Answer, Between, between, refusing
@@ -174,7 +174,7 @@ def test_a_commit_that_comes_twice_keeps_what_it_has_written(
     (root,) = lake.tables.load(table).metadata.snapshots
     assert path_of(root.manifest_list).exists()
     # one that has not come through takes it away
-    monkeypatch.setattr(_rest_catalog, "_RACES", 2)
+    monkeypatch.setattr(_retries, "RACES", 2)
     proxy.misbehave = lambda *asked: refusing(409)(*asked) if asked[0] == "POST" else None
     folder = path_of(root.manifest_list).parent
     before = set(folder.iterdir())

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError
 from airflow_barrier.tables._metadata import Changes, Document
-from airflow_barrier.tables._proof import NAMESPACE
+from airflow_barrier.tables._scratch import NAMESPACE
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.catalogs.engines import Pyiceberg

@@ -55,6 +55,7 @@ LISTS = frozenset(
         "histories",
         "histories of sinks",
         "large ones",
+        "metastores",
         "stories",
         "stories of Airflow",
         "topics in Spark",
