@@ -36,6 +36,7 @@ pytest_plugins = [
     "tests.support.object_store",
     "tests.support.nessie",
     "tests.support.glue",
+    "tests.support.metastores",
     "tests.support.hdfs",
     "tests.support.kafka",
     "tests.support.pravega",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_barrier.systems.spark_versions import SPARK_VERSIONS
+from airflow_barrier.tables import CATALOGS
 from benchmarks.report import with_numbers
 
 CHECKOUT = Path(__file__).parent.parent
@@ -85,3 +87,10 @@ def _prose(text: str, *, code: bool = False) -> str:
     """Without blocks of code, and without `code` in a line unless it is asked for."""
     prose = re.sub(r"(?ms)^ *```.*?^ *```$", "", text)
     return prose if code else re.sub(r"`[^`\n]*`", "", prose)
+
+
+def test_the_matrix_names_all_that_the_package_knows() -> None:
+    (row,) = re.findall(r"(?m)^\| \*\*3\..*$", README)
+    airflows = {each.stem.removeprefix("airflow-") for each in (CHECKOUT / "requirements").glob("airflow-*.txt")}
+    titles = {kind.title.removeprefix("a ").removeprefix("an ").removesuffix(" catalog") for kind in CATALOGS.values()}
+    assert {word for word in (*airflows, *SPARK_VERSIONS, *titles) if word not in row} == set()

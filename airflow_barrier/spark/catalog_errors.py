@@ -21,6 +21,7 @@ _NO_KIND = re.compile(r"Unknown catalog type: (?P<name>\S+)")
 _NO_REST = re.compile(
     r"iceberg\.exceptions\.(RESTException|NotAuthorizedException|ForbiddenException)\W+(?P<why>[^\n]*)"
 )
+_NO_METASTORE = re.compile(r"(RuntimeMetaException|SdkClientException|GlueException)\W+(?P<why>[^\n]*)")
 _NO_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (?P<name>\S+) cannot be found")
 _NO_CATALOG = re.compile(
     r"\[REQUIRES_SINGLE_PART_NAMESPACE\] spark_catalog|\[SCHEMA_NOT_FOUND\] The schema `spark_catalog`"
@@ -63,7 +64,7 @@ def catalog_error(error: BaseException, catalog: str) -> BarrierError | None:
         )
     if found := _NO_KIND.search(text):
         return ConfigurationError(
-            f"{spark}: expected the type jdbc or rest, found {found['name']}; correct "
+            f"{spark}: expected the type jdbc, rest, hive or glue, found {found['name']}; correct "
             f"spark.sql.catalog.{catalog}.type: {SPARK_CONF}"
         )
     if found := _NO_TABLE.search(text):
@@ -80,5 +81,10 @@ def catalog_error(error: BaseException, catalog: str) -> BarrierError | None:
         return CatalogUnavailableError(
             f"{spark}: expected an answer from its REST catalog, found {found[1]}: {found['why'][:100]}; is it "
             f"running, reachable from Spark, and are the credentials in spark.sql.catalog.{catalog}.* right?"
+        )
+    if found := _NO_METASTORE.search(text):
+        return CatalogUnavailableError(
+            f"{spark}: expected an answer from its Hive Metastore or AWS Glue, found {found[1]}: {found['why'][:100]}; "
+            "is it reachable from Spark, and has Spark credentials for it?"
         )
     return None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 #: Requests at once: no more than botocore keeps connections for.
 _AT_ONCE = 8
+_RETRIES = "glue.max-retries"
 #: What Glue says when the version is no longer the table's, and of a table or a database that is not there.
 _STALE, _MISSING = "ConcurrentModificationException", "EntityNotFoundException"
 #: What AWS says of credentials that it does not take, or that may not do this.
@@ -51,7 +52,7 @@ def connect(
     *,
     atomic: bool,  # it is not, whatever the connection says
 ) -> MetastoreTables:
-    """``uri``: `glue://` and the region. Without keys in ``properties``, boto3's own ways to credentials are gone."""
+    """``uri``: `glue://` and the region. Without keys in ``properties`` boto3 finds credentials itself."""
     pointers = GluePointers(uri, catalog_name, {"warehouse": warehouse, "glue.region": _region(uri), **properties})
     return MetastoreTables(pointers, documents, f"{warehouse.rstrip('/')}/_barrier/catalog")
 
@@ -70,6 +71,13 @@ def _region(uri: str) -> str:
     return region
 
 
+def _number(text: str) -> int:
+    """boto3 takes it as a number only."""
+    if not text.isdecimal():
+        raise ConfigurationError(f"{_RETRIES}: expected a number, found {text!r}")
+    return int(text)
+
+
 class GluePointers:
     """Implements :class:`~airflow_barrier.tables._metastore.Pointers`."""
 
@@ -85,8 +93,11 @@ class GluePointers:
     def catalog(self) -> GlueCatalog:
         from pyiceberg.catalog.glue import GlueCatalog
 
+        properties: dict[str, Any] = {**self._properties}
+        if _RETRIES in properties:
+            properties[_RETRIES] = _number(properties[_RETRIES])
         with self.translated():
-            return GlueCatalog(self._name, **self._properties)
+            return GlueCatalog(self._name, **properties)
 
     def close(self) -> None:
         self._at_once.close()

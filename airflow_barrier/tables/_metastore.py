@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_barrier.protocol.errors import CatalogRefusedError, ConfigurationError, Terminal
+from airflow_barrier.protocol.errors import BarrierError, CatalogUnavailableError, ConfigurationError
 from airflow_barrier.tables._catalog import Draft, Edit, split
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._drafts import OwnDocuments
@@ -140,11 +140,12 @@ class MetastoreTables(OwnDocuments):
             return draft.location
         try:
             self._pointers.move(table, draft, before, after)
-        except OvertakenError:
-            if not self._has_counted(table, draft, before, after):
-                self.discard({table: draft})
-            raise
-        except (CatalogRefusedError, Terminal):
+        except BarrierError as error:
+            lost_race = isinstance(error, OvertakenError)
+            if isinstance(error, CatalogUnavailableError) and not lost_race:  # safety: files-of-an-unknown-move
+                raise  # nobody knows whether it has moved: the next try finds out from the table
+            if lost_race and self._has_counted(table, draft, before, after):  # safety: files-of-a-repeated-move
+                raise
             self.discard({table: draft})
             raise
         self._documents.delete(draft.obsolete)

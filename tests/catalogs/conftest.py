@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_barrier.tables.iceberg import IcebergTables
-from tests.catalogs.engines import METASTORES, REAL, Engine, Pyiceberg, Spark, in_memory
+from tests.catalogs.engines import REAL, Engine, Pyiceberg, Spark, in_memory
 from tests.catalogs.lake import Lake, connect
+from tests.support.metastores import METASTORES
 
 
 @pytest.fixture(params=["in memory", *REAL, *METASTORES])
@@ -31,8 +32,8 @@ def _engine(kind: str, fixture: Any, folder: Path, stack: ExitStack) -> Engine:
     if kind.startswith("rest"):
         tables = connect(fixture("rest_server"), str(folder), atomic=kind == "rest transactions")
         return Pyiceberg(stack.enter_context(tables))
-    if kind in [each.values[0] for each in METASTORES]:
-        return Pyiceberg(stack.enter_context(connect(fixture(kind.replace(" ", "_")), str(folder))))
+    if kind in ("hive", "old_hive", "glue"):
+        return Pyiceberg(stack.enter_context(connect(fixture(kind), str(folder))))
     uri = f"sqlite:///{folder}/catalog.db"
     if kind == "in postgresql":
         uri = stack.enter_context(fixture("postgresql").database(migrated=False))

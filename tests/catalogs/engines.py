@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql.connect.session import SparkSession
@@ -22,15 +21,6 @@ from tests.tables.lake import path_of
 #: What the tests' tables are in, besides the model's memory. `rest transactions`: a REST catalog whose
 #: `transactions/commit` is used, whatever becomes of a crash within it. Spark writes to an SQL catalog.
 REAL = ("in sqlite", "in postgresql", "rest roll-forward", "rest transactions", "spark v2", "spark v3")
-#: Metastores, `old hive` one that compares nothing when a pointer moves. A landing draws a part of what they are asked.
-METASTORES = tuple(
-    pytest.param(kind, marks=[pytest.mark.drawn("metastores"), pytest.mark.touches("tables/_metastore.py", file)])
-    for kind, file in (
-        ("hive", "tables/_hive_catalog.py"),
-        ("old hive", "tables/_hive_catalog.py"),
-        ("glue", "tables/_glue_catalog.py"),
-    )
-)
 
 
 class Engine(ABC):

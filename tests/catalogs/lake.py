@@ -11,8 +11,7 @@ from airflow_barrier.tables._metadata import MAIN
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
 from tests.catalogs.engines import Engine
-from tests.support.glue import GlueServer
-from tests.support.hive import HiveServer
+from tests.support.metastores import Metastore
 from tests.support.rest_catalog import RestServer
 
 TOPOLOGY = "shop"
@@ -64,6 +63,6 @@ def stamp_of(barrier_id: int, revision: int = 0) -> Stamp:
     return Stamp(TOPOLOGY, barrier_id, revision, 100 * (1 + revision) + barrier_id, "incarnation-1")
 
 
-def connect(server: RestServer | HiveServer | GlueServer, folder: str, *, atomic: bool = False) -> IcebergTables:
+def connect(server: RestServer | Metastore, folder: str, *, atomic: bool = False) -> IcebergTables:
     """``folder``: for the protocol's own files."""
     return IcebergTables.connect(server.uri, folder, properties=dict(server.properties), atomic=atomic)

@@ -1,4 +1,4 @@
-"""Whole barriers through the coordinator, on a REST catalog that publishes table by table, and on an object store."""
+"""Whole barriers through the coordinator, on catalogs that publish table by table, and on an object store."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.tables import Table
+from tests.support.metastores import METASTORES, settings_in
 from tests.support.object_store import ObjectStore
-from tests.support.rest_catalog import RestServer
 from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, COLUMNS, FRAGMENT, JOBS, PRICE, SHOPPING, Shop, make_shop
 from tests.support.waiting import patience
@@ -36,34 +36,53 @@ MORE = [{"amount": 200, "price": 1500}]
 FIRST = {SHOPPING: 1000, AMOUNT: 100, PRICE: 1000}
 BOTH = {SHOPPING: 2500, AMOUNT: 300, PRICE: 2500}
 
-#: A committer that is killed as soon as the server has taken the commit of so many tables.
+#: A committer that is killed as soon as the server has taken the commit of so many tables, by this method.
 COMMITTER = """
-import json, os, signal, sys
+import importlib, json, os, signal, sys
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.tables._rest_server import RestServer
 
 settings, barrier_id, left = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-commit = RestServer.commit
+module, owner, method = sys.argv[4].split()
+owner = getattr(importlib.import_module(f"airflow_barrier.tables.{module}"), owner)
+commit = getattr(owner, method)
 
-def killed_afterwards(server, table, change):
+def killed_afterwards(*arguments):
     global left
-    location = commit(server, table, change)
+    location = commit(*arguments)
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return location
 
-RestServer.commit = killed_afterwards
+setattr(owner, method, killed_afterwards)
 settings["catalog_properties"] = tuple(map(tuple, settings["catalog_properties"]))
 commit_barrier(Deployment.connect(Settings(**settings)), "shopping", barrier_id, actor="killed")
 """
 
 
+#: What commits to one table.
+COMMITS = {
+    "rest": "_rest_server RestServer commit",
+    "hive": "_hive_catalog HivePointers move",
+    "old_hive": "_hive_catalog HivePointers move",
+    "glue": "_glue_catalog GluePointers move",
+}
+
+
+@pytest.fixture(params=["rest", *METASTORES])
+def catalog(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
 @pytest.fixture
-def settings(rest_server: RestServer, tmp_path: Path) -> Settings:
-    return Settings(f"sqlite:///{tmp_path}/meta.db", rest_server.uri, str(tmp_path / "warehouse"))
+def settings(catalog: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    if catalog != "rest":
+        return settings_in(request.getfixturevalue(catalog), tmp_path)
+    server = request.getfixturevalue("rest_server")
+    return Settings(f"sqlite:///{tmp_path}/meta.db", server.uri, str(tmp_path / "warehouse"))
 
 
 @pytest.fixture
@@ -80,8 +99,7 @@ def totals_at(shop: Shop, level: Level) -> dict[str, int]:
     return {name: shop.total(name, table.snapshot_id) for name, table in resolution.tables.items()}
 
 
-@pytest.mark.drawn("large ones")
-def test_barriers_on_a_rest_catalog(shop: Shop) -> None:
+def test_barriers_that_are_published_table_by_table(shop: Shop) -> None:
     assert not shop.deployment.shares_database
     assert not shop.deployment.tables.atomic
     first = shop.open(1)
@@ -101,7 +119,7 @@ def test_barriers_on_a_rest_catalog(shop: Shop) -> None:
     assert totals_at(shop, Level.REPEATABLE_READ) == BOTH
 
 
-def test_declared_tables_are_made_in_a_rest_catalog(shop: Shop) -> None:
+def test_declared_tables_are_made_in_the_catalog(shop: Shop) -> None:
     """By one of several who open at once; another one's columns are told."""
     tables = shop.deployment.tables
     for table in COLUMNS:
@@ -120,11 +138,11 @@ def test_declared_tables_are_made_in_a_rest_catalog(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("published", [1, 2, 3])
-def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, published: int) -> None:
+def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, catalog: str, published: int) -> None:
     """Readers by the MetaService's map see nothing of it, readers of `main` a mixture until somebody goes on."""
     shop.commit(shop.process_all(shop.open(1), ROWS))
     barrier = shop.process_all(shop.open(2), MORE)
-    arguments = [json.dumps(dataclasses.asdict(settings)), str(barrier.barrier_id), str(published)]
+    arguments = [json.dumps(dataclasses.asdict(settings)), str(barrier.barrier_id), str(published), COMMITS[catalog]]
     died = subprocess.run(
         [sys.executable, "-c", COMMITTER, *arguments], capture_output=True, text=True, timeout=patience(), check=False
     )
@@ -142,6 +160,7 @@ def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, 
     assert after == before, "what was published already is not sent again"
 
 
+@pytest.mark.parametrize("catalog", ["rest"], indirect=True)
 def test_a_catalog_that_says_it_is_atomic_and_is_not_is_refused_before_anything_happens(
     shop: Shop, settings: Settings
 ) -> None:
@@ -152,7 +171,7 @@ def test_a_catalog_that_says_it_is_atomic_and_is_not_is_refused_before_anything_
     said.deployment.close()
 
 
-def test_a_table_outside_the_topology_is_cut_and_held_in_a_rest_catalog(shop: Shop) -> None:
+def test_a_table_outside_the_topology_is_cut_and_held_in_the_catalog(shop: Shop) -> None:
     tables = shop.deployment.tables
     tables.catalog.create_namespace_if_not_exists("outside")
     rates = tables.catalog.create_table("outside.rates", pa.schema([("rate", pa.int64())]))

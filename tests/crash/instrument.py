@@ -1,5 +1,6 @@
 """Every operation on databases and files that a process makes, seen at the lowest boundary Python has.
 
+- Metastores: Hive's Thrift client, and botocore's.
 - SQL: SQLAlchemy's dialect, through which every engine in the process (MetaService, catalog, pyiceberg's own)
   executes, commits and rolls back.
 - Files of the warehouse: pyiceberg's FileIO, and our own for local ones. Files of sources: fsspec's local file system.
@@ -98,7 +99,7 @@ class Watch:
     def path(self, location: Any) -> str | None:
         """A file as a label: below the deployment's folder, without what differs between two runs; None: elsewhere."""
         text = os.fsdecode(location) if isinstance(location, (str, bytes)) else str(location)
-        text = text.removeprefix("file://")
+        text = text.removeprefix("file://").removeprefix("file:")
         if not self.folder or not text.startswith(self.folder):
             return None
         short = text[len(self.folder) :].strip("/").replace(self.name, "shop")
@@ -157,6 +158,7 @@ def watching(observer: Observer, folder: str, name: str) -> Iterator[Watch]:
 def install() -> None:
     """Patch the boundaries; once, in the warm parent, before it forks."""
     _install_sql()
+    _install_metastores()
     _install_warehouse()
     _install_sources()
     _install_python()
@@ -194,6 +196,38 @@ def _install_sql() -> None:
         setattr(dialect, name, executing(getattr(dialect, name)))
     dialect.do_commit = ending(dialect.do_commit, "COMMIT")
     dialect.do_rollback = ending(dialect.do_rollback, "ROLLBACK")
+
+
+def _install_metastores() -> None:
+    """What changes a table, or its lock."""
+    from botocore.client import BaseClient
+    from hive_metastore.ThriftHiveMetastore import Client
+
+    def watched(original: Callable[..., Any], label: Callable[..., str | None]) -> Callable[..., Any]:
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            told = label(*arguments, **named)
+            with WATCH.operation(told and f"metastore/{told}".replace(WATCH.name, "shop")):
+                return original(self, *arguments, **named)
+
+        return call
+
+    def locked(request: Any) -> str:
+        return f"lock {request.component[0].dbname}.{request.component[0].tablename}"
+
+    def altered(dbname: str, tbl_name: str, *_: Any, **__: Any) -> str:
+        return f"alter {dbname}.{tbl_name}"
+
+    def asked(name: str, request: Any) -> str | None:
+        return f"update {request['DatabaseName']}.{request['TableInput']['Name']}" if name == "UpdateTable" else None
+
+    labels: tuple[tuple[Any, str, Callable[..., str | None]], ...] = (
+        (Client, "lock", locked),
+        (Client, "alter_table_with_environment_context", altered),
+        (Client, "unlock", lambda _: "unlock"),
+        (BaseClient, "_make_api_call", asked),
+    )
+    for owner, method, label in labels:
+        setattr(owner, method, watched(getattr(owner, method), label))
 
 
 class _Stream:

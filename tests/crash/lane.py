@@ -14,11 +14,12 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 # pyiceberg writes with a pool of threads; with one at a time, operations have an order. Before it is imported.
 os.environ["PYICEBERG_MAX_WORKERS"] = "1"
@@ -52,18 +53,24 @@ class Orders:
     """What to do in ``folder``: play ``scenarios``; without any, record the operations of each kind of barrier.
 
     ``database``: ``sqlite``, ``sqlite apart`` (one for each of MetaService and catalog), or an URL of PostgreSQL, where
-    ``password`` goes with it.
+    ``password`` goes with it. ``metastore``: address and properties of the catalog, beside a MetaService in SQLite.
     """
 
     folder: str
     database: str = "sqlite"
     password: str | None = None
+    metastore: tuple[str, Mapping[str, str]] | None = None
     scenarios: tuple[Scenario, ...] = ()
 
     def shop(self, folder: Path, name: str = "shop") -> Shop:
         folder.mkdir(parents=True, exist_ok=True)
         lake = str(folder / "lake")
-        if self.database == "sqlite":
+        if self.metastore is not None:
+            uri, properties = self.metastore
+            of_catalog = tuple({**properties, "warehouse": lake}.items())
+            settings = Settings(f"sqlite:///{folder}/meta.db", uri, lake, catalog_properties=of_catalog)
+            name = f"{name}_{crc32(self.folder.encode())}"  # all processes have tables in the same metastore
+        elif self.database == "sqlite":
             settings = Settings.embedded(lake)
         elif self.database == "sqlite apart":
             settings = Settings(f"sqlite:///{folder}/meta.db", f"sqlite:///{folder}/catalog.db", lake)
@@ -93,7 +100,7 @@ def rehearse(orders: Orders) -> None:
         for task in TASKS:
             shop.run(task, 1)
         check_all(shop, [True])
-        tell({"modules": sorted(sys.modules)})
+        tell({"modules": sorted(name for name in sys.modules if not name.startswith("__"))})  # of multiprocessing
 
     for module in run(work, "the rehearsal")[-1]["modules"]:
         importlib.import_module(module)

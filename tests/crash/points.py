@@ -78,6 +78,13 @@ def points_apart(operations: dict[str, list[str]]) -> list[Point]:
     ]
 
 
+def points_in_metastores(operations: Sequence[str]) -> list[Point]:
+    """Before each lock, move and unlock of one job and of the commit, and after both."""
+    tasks = ("load", "commit")
+    found = [point for point in _points(EVERY, operations, tasks) if point.task in tasks]
+    return [point for point in found if point.operation.startswith("metastore/") or point.when == END]
+
+
 def points_of_commits(operations: list[str]) -> list[Point]:
     """Before and after each COMMIT of a transaction that writes."""
     commits = [line.partition(" ")[::2] for line in operations if " sql/COMMIT " in line]
@@ -90,7 +97,7 @@ def points_of_task(task: str, operations: list[str]) -> list[Point]:
     return [point for point in found if not (point.operation.startswith("file/delete") and "#" in point.operation[-4:])]
 
 
-def _points(kind: str, operations: list[str], tasks: Sequence[str]) -> list[Point]:
+def _points(kind: str, operations: Sequence[str], tasks: Sequence[str]) -> list[Point]:
     found = []
     for line in operations:
         task, _, operation = line.partition(" ")

@@ -121,7 +121,10 @@ class Shop:
         deployment = Deployment.connect(self.settings)
         deployment.meta.check()
         for table, columns in {**{self.table(t): c for t, c in COLUMNS.items()}, self.outside: ("rate",)}.items():
-            deployment.tables.catalog.create_namespace_if_not_exists(table.partition(".")[0])
+            namespace = table.partition(".")[0]
+            # a Hive Metastore has a folder of its own for tables
+            place = {"location": (self.lake / namespace).as_uri()} if self.settings.catalog_uri[:6] == "thrift" else {}
+            deployment.tables.catalog.create_namespace_if_not_exists(namespace, place)
             deployment.tables.catalog.create_table(
                 table,
                 pa.schema([pa.field(column, pa.int64()) for column in columns]),

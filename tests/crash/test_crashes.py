@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,22 @@ import pytest
 from tests.crash.instrument import BEFORE
 from tests.crash.lane import Orders
 from tests.crash.playing import in_memory, play
-from tests.crash.points import APART, COUNTS, END, EVERY, Point, counted, points, points_apart, points_of_commits
+from tests.crash.points import (
+    APART,
+    COUNTS,
+    END,
+    EVERY,
+    Point,
+    counted,
+    points,
+    points_apart,
+    points_in_metastores,
+    points_of_commits,
+)
 from tests.crash.scenarios import LATE_ZOMBIE, RERUN, RETRY, ZOMBIE, Scenario
 from tests.support.drawing import OPERATIONS, drawn
+from tests.support.glue import GlueServer
+from tests.support.hive import hive_metastore
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
 from tests.support.reporting import report
 
@@ -78,6 +92,18 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
         scenarios = _scenarios(at, [point for point in at if point.when == BEFORE])
         results = _play([replace(order, scenarios=tuple(scenarios[lane::_LANES])) for lane, order in enumerate(orders)])
     _judge(results, scenarios, "one PostgreSQL database")
+
+
+@pytest.mark.timeout(900)
+def test_death_and_waking_at_every_move_of_a_pointer_in_a_metastore(folder: str, glue: GlueServer) -> None:
+    """A process that dies or sleeps within its lock keeps others waiting until the lock goes by itself."""
+    with hive_metastore(Path(folder) / "metastore", lock_timeout=3) as hive:
+        servers = {"hive": (hive.uri, {}), "glue": (glue.uri, glue.properties)}
+        orders = [Orders(f"{folder}/{name}", metastore=server) for name, server in servers.items()]
+        recorded = _play([replace(order, folder=f"{order.folder}-recorded") for order in orders])
+        scenarios = [_scenarios(points_in_metastores(each[EVERY])) for each in recorded]
+        results = _play([replace(order, scenarios=each) for order, each in zip(orders, scenarios, strict=True)])
+    _judge(results, [*scenarios[0], *scenarios[1]], "a Hive Metastore and Glue")
 
 
 # --- playing --------------------------------------------------------------------------------------

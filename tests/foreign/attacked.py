@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from airflow_barrier.coordinator.deployment import tables_of
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import MissingTableError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.tables.iceberg import IcebergTables
 from tests.foreign.hands import NOTE, Hands
+from tests.support.metastores import Metastore, settings_in
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop, make_shop
 
 TABLES = (SHOPPING, AMOUNT, PRICE)
@@ -144,7 +147,7 @@ class Template:
 
     def __init__(self, folder: Path, *, apart: bool = False) -> None:
         self.live, self._kept, self._apart = folder / "live", folder, apart
-        self.live.mkdir()
+        self.live.mkdir(exist_ok=True)
         shop = make_shop(self._settings())
         _add_note(shop)
         for number in range(1, UNDER_WAY):
@@ -161,8 +164,7 @@ class Template:
     @contextmanager
     def put_back(self, state: str) -> Iterator[Attacked]:
         """``open``: job `amount` has not begun; ``staged``: the barrier is PRECOMMIT."""
-        shutil.rmtree(self.live)
-        shutil.copytree(self._kept / state, self.live)
+        self._restore(state)
         with self.again() as shop:
             yield Attacked(shop)
 
@@ -192,6 +194,55 @@ class Template:
     def _keep(self, shop: Shop, state: str) -> None:
         shop.deployment.close()
         shutil.copytree(self.live, self._kept / state)
+
+    def _restore(self, state: str) -> None:
+        shutil.rmtree(self.live)
+        shutil.copytree(self._kept / state, self.live)
+
+
+class MetastoreTemplate(Template):
+    """The tables are in a metastore, whose pointers are put back as well."""
+
+    def __init__(self, folder: Path, metastore: Metastore) -> None:
+        self._metastore = metastore
+        self._pointers: dict[str, Mapping[str, str]] = {}
+        with self._tables(folder) as tables:
+            self._empty(tables)
+            tables.catalog.create_namespace_if_not_exists("shop")
+            tables.catalog.drop_namespace("shop")
+            tables.catalog.create_namespace("shop", {"location": (folder / "live" / "tables").as_uri()})
+        super().__init__(folder)
+
+    @contextmanager
+    def put_back(self, state: str) -> Iterator[Attacked]:
+        try:
+            with super().put_back(state) as attacked:
+                yield attacked
+        finally:
+            with self._tables(self.live) as tables:
+                self._empty(tables)
+
+    def _settings(self) -> Settings:
+        return settings_in(self._metastore, self.live)
+
+    def _keep(self, shop: Shop, state: str) -> None:
+        self._pointers[state] = shop.deployment.tables.metadata_locations(TABLES)
+        super()._keep(shop, state)
+
+    def _restore(self, state: str) -> None:
+        super()._restore(state)
+        with self._tables(self.live) as tables:
+            self._empty(tables)
+            for table, location in self._pointers[state].items():
+                tables.catalog.register_table(table, location)
+
+    def _tables(self, folder: Path) -> IcebergTables:
+        return tables_of(settings_in(self._metastore, folder))
+
+    def _empty(self, tables: IcebergTables) -> None:
+        if tables.catalog.namespace_exists("shop"):
+            for table in tables.catalog.list_tables("shop"):
+                tables.catalog.drop_table(table)
 
 
 def _add_note(shop: Shop) -> None:

@@ -407,6 +407,13 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "overtaken-is-made-anew": "What another commit has overtaken is made anew from that commit.",
         "files-of-a-moved-pointer": "Files are deleted only before a pointer could name them.",
         "files-of-an-unknown-commit": "Nor are they when nobody knows whether the transaction was committed.",
+        "metastore-looks-under-its-lock": "A pointer in a Hive Metastore moves only from where it is under the lock.",
+        "metastore-locks-are-proved": "A Hive Metastore whose locks keep nobody waiting is refused.",
+        "glue-looks-at-the-pointer": "A pointer in Glue moves only from where it was seen.",
+        "glue-compares-versions": "And only while the table has the version that was looked at.",
+        "glue-versions-are-proved": "What takes the place of Glue and compares no versions is refused.",
+        "files-of-an-unknown-move": "Files stay when nobody knows whether the metastore moved the pointer.",
+        "files-of-a-repeated-move": "And where a move was refused because it had come through already.",
         "files-of-a-repeated-commit": "Nor where a commit was refused because it had come through already.",
     },
     "A job that joins with a history has all of it, at every barrier from its first one on.": {

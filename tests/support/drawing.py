@@ -75,7 +75,8 @@ OPERATIONS = {
     "commit": (
         *("coordinator/committing.py", "coordinator/publishing.py", "coordinator/blocking.py"),
         *("metaservice/commits.py", "metaservice/swapping.py"),
-        *("tables/_checks.py", "tables/_commit.py", "tables/_sql_swap.py"),
+        *("tables/_checks.py", "tables/_commit.py", "tables/_drafts.py", "tables/_sql_swap.py"),
+        *("tables/_metastore.py", "tables/_hive_catalog.py", "tables/_glue_catalog.py"),
     ),
     "abort": ("coordinator/aborting.py",),
     "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py", "metaservice/carrying.py"),
