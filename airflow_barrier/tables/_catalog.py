@@ -69,6 +69,11 @@ class TableCatalog(Protocol):
     atomic: bool
 
     @property
+    def table_properties(self) -> Mapping[str, str]:
+        """The properties that engines go by which commit to a table, for tables where nobody has set them."""
+        ...
+
+    @property
     def database_url(self) -> str | None:
         """The database that :attr:`joining` joins transactions of, without password and options; or None."""
         ...

@@ -117,13 +117,13 @@ class GluePointers:
         parameters = {**row["Parameters"], LOCATION: draft.location, PREVIOUS: draft.based_on}
         self._update(table, {**row, "Parameters": parameters})
 
-    def prove(self, table: str) -> None:
+    def prove(self, table: str) -> dict[str, str]:
         row = self._found(table)
         self._update(table, row)
         try:
             self._update(table, row)
         except OvertakenError:
-            return
+            return {}
         raise ConfigurationError(  # safety: glue-versions-are-proved
             f"{self.title}: expected it to refuse an UpdateTable whose VersionId is no longer the table's, as AWS Glue "
             "does, found that it took it, so that one commit could overwrite another. Take another catalog"

@@ -28,6 +28,8 @@ _FOREVER = 2**63 - 1
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 _DELETE_SWITCHED_ON = "barrier.delete-after-commit-switched-on"
+#: Before the name of a property that a catalog wants: we have set it.
+_SET = "barrier.set."
 
 
 @dataclass(frozen=True)
@@ -189,11 +191,18 @@ def taken_in(document: Document) -> Changes:
     return Changes(properties=properties)
 
 
+def asked_for(document: Document, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties to set, of those that a catalog wants where nobody has set them."""
+    missing = wanted.keys() - (document.get("properties") or {}).keys()
+    return {name: value for each in missing for name, value in ((each, wanted[each]), (f"{_SET}{each}", "true"))}
+
+
 def given_back(document: Document) -> frozenset[str]:
     """The properties to remove, so that it is as before we took it in."""
     pairs = ((_WAP_ENABLED, _WAP_SWITCHED_ON), (_DELETE_AFTER_COMMIT, _DELETE_SWITCHED_ON))
     ours = document.get("properties") or {}
-    return frozenset(name for pair in pairs if pair[1] in ours for name in pair)
+    further = ((name.removeprefix(_SET), name) for name in ours if name.startswith(_SET))
+    return frozenset(name for pair in (*pairs, *further) if pair[1] in ours for name in pair)
 
 
 def empty_root(

@@ -6,6 +6,7 @@ It has no transaction over several tables, so they are published one after the o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_barrier.protocol.errors import BarrierError, CatalogUnavailableError, ConfigurationError
@@ -51,8 +52,11 @@ class Pointers(ReadPointers, Protocol):
         """
         ...
 
-    def prove(self, table: str) -> None:
-        """Raise ConfigurationError unless a move is refused that starts where this table no longer is."""
+    def prove(self, table: str) -> Mapping[str, str]:
+        """Raise ConfigurationError unless one commit is kept from overwriting another, tried on this table.
+
+        Returns the properties by which engines are kept from it, too, for tables where nobody has set them.
+        """
         ...
 
     def close(self) -> None: ...
@@ -106,11 +110,16 @@ class MetastoreTables(OwnDocuments):
         return f"Iceberg tables in {self._pointers.title}: {databases} databases, published table by table."
 
     def prove(self) -> None:
-        if self._proof.is_remembered():
-            return
-        with scratch_tables(self.catalog, self._pointers.translated, 1) as (table,):
-            self._pointers.prove(table)
-        self._proof.remember(compares_pointers=True)
+        _ = self.table_properties
+
+    @cached_property
+    def table_properties(self) -> Mapping[str, str]:
+        if (found := self._proof.recall()) is None:
+            with scratch_tables(self.catalog, self._pointers.translated, 1) as (table,):
+                found = {"table_properties": dict(self._pointers.prove(table))}
+            self._proof.remember(**found)
+        properties: dict[str, str] = found["table_properties"]
+        return properties
 
     def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
         return patiently()(self._create_once, table, schema, spec, properties)

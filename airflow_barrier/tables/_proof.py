@@ -32,7 +32,7 @@ def prove(tables: TableCatalog, server: RestServer, documents: Documents, folder
     """
     address = f"{server.catalog.uri} {server.catalog.properties.get('prefix', '')}".strip()
     proof = Proof(documents, folder, address, "atomic" if tables.atomic else "roll-forward")
-    if proof.is_remembered():
+    if proof.recall() is not None:
         return
     with scratch_tables(server.catalog, server.translated, 2) as (first, second):
         _prove_branches(tables, server, first)

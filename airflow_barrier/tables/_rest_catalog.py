@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
@@ -59,6 +60,7 @@ class RestTables:
     ``atomic``: edits of several tables go by one `transactions/commit`; else one table after the other.
     """
 
+    table_properties: Mapping[str, str] = MappingProxyType({})
     database_url = None
     joining = None
 

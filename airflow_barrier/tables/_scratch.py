@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import BarrierError, CatalogRefusedError, ConfigurationError
 from airflow_barrier.tables._documents import Documents
@@ -35,10 +35,15 @@ class Proof:
     def _location(self) -> str:
         return f"{self.folder}/{hashlib.sha256(f'{self.catalog} {self.declared}'.encode()).hexdigest()[:16]}.json"
 
-    def is_remembered(self) -> bool:
-        return self.documents.exists(self._location)
+    def recall(self) -> dict[str, Any] | None:
+        """Return what was found; None: nobody has looked yet."""
+        try:
+            found: dict[str, Any] = json.loads(self.documents.read_bytes(self._location))
+        except FileNotFoundError:
+            return None
+        return found
 
-    def remember(self, **found: bool) -> None:
+    def remember(self, **found: Any) -> None:
         text = json.dumps({"catalog": self.catalog, **found, "publishes": self.declared})
         self.documents.write_bytes(self._location, text.encode())
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -64,6 +65,7 @@ class SqlTables(Committer):
     """Implements :class:`~airflow_barrier.tables._catalog.TableCatalog`: one transaction swaps all tables' pointers."""
 
     atomic = True
+    table_properties: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, pointers: SqlPointers, documents: Documents, properties: Mapping[str, str]) -> None:
         super().__init__(pointers, documents)

@@ -24,6 +24,7 @@ from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
     Document,
+    asked_for,
     deletes_old_documents,
     empty_root,
     given_back,
@@ -212,17 +213,19 @@ class IcebergTables(Looking):
         self, bases: Mapping[str, int | None], stamp: Stamp, since: Mapping[str, int | None] = MappingProxyType({})
     ) -> Told:
         seen: dict[str, Document] = {}
+        wanted = self._committer.table_properties
 
         def edit(document: Document, location: str, *, table: str, base: int | None) -> Changes:
             seen[table] = document
             if _attempts.branch_is_ready(table, document, stamp, base):
                 return Changes()
+            properties = asked_for(document, wanted)
             if base is not None:
-                return Changes(branches={stamp.branch: base})
+                return Changes(branches={stamp.branch: base}, properties=properties)
             snapshot_id = new_snapshot_id()
             at = _manifest_list(location, snapshot_id)
             root = empty_root(document, snapshot_id, at, stamp.properties(), now_ms())
-            return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
+            return Changes({stamp.branch: snapshot_id}, snapshot=root, writes_list=True, properties=properties)
 
         self._committer.commit({table: partial(edit, table=table, base=base) for table, base in bases.items()})
         deltas = {

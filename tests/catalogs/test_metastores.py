@@ -40,6 +40,8 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 HIVES, GLUE = METASTORES[:2], METASTORES[2:]
+#: Iceberg's property of a table: whether who commits to it by Hive locks it, and then does not compare.
+BY_LOCK = "engine.hive.lock-enabled"
 SEEN = Changes(properties={"seen": "yes"})
 
 
@@ -125,6 +127,22 @@ def test_the_metastore_repeats_what_it_is_told_of_a_table(lake: Lake) -> None:
     lake.tables.give_back([table], "shop", ())
     assert "write.wap.enabled" not in told()
     assert told()["table_type"] == "ICEBERG", "what is not of the document stays"
+
+
+@pytest.mark.parametrize("metastore", METASTORES, indirect=True)
+def test_engines_compare_where_the_metastore_does(lake: Lake, metastore: Metastore) -> None:
+    """From the first attempt on until the table leaves; who has said it otherwise is left alone."""
+    table, other = lake.create("a", "b")
+    lake.tables._committer.commit({other: lambda *_: Changes(properties={BY_LOCK: "true"})})
+    lake.tables.prepare({table: None, other: None}, stamp_of(1))
+
+    def told(name: str) -> str | None:
+        return lake.engine.document(name)["properties"].get(BY_LOCK)
+
+    compares = isinstance(metastore, HiveServer) and "old_hive" not in metastore.warehouse
+    assert (told(table), told(other)) == ("false" if compares else None, "true")
+    lake.tables.give_back([table, other], "shop", ())
+    assert (told(table), told(other)) == (None, "true")
 
 
 # --- replies that are lost ------------------------------------------------------------------------
@@ -278,6 +296,29 @@ def test_what_is_no_table_of_iceberg_is_named(lake: Lake) -> None:
         lake.tables.mains([table])
 
 
+@pytest.mark.parametrize("metastore", HIVES, indirect=True)
+def test_what_the_metastore_refuses_while_it_is_locked_is_retryable(lake: Lake) -> None:
+    (table,) = lake.create("a")
+    pointers: HivePointers = pointers_of(lake)
+    location, document = lake.tables._committer.current(table)
+    too_long = {**document, "properties": {"x" * 300: "y"}}  # for a column of its database
+    with pytest.raises(CatalogUnavailableError, match=r"Hive Metastore at .*: expected it to answer, found"):
+        pointers.move(table, Draft(location, location), document, too_long)
+    assert lake.tables.metadata_locations([table]) == {table: location}
+
+
+@pytest.mark.parametrize("metastore", HIVES[:1], indirect=True)
+def test_a_metastore_that_lacks_a_call_is_named(lake: Lake) -> None:
+    """As Hive 4 lacks `get_table`; this one has no materialized views."""
+    pointers: HivePointers = pointers_of(lake)
+    with (
+        pytest.raises(ConfigurationError, match=r"expected a server of Hive 2\.3 or 3\.1, found Invalid method name"),
+        pointers.translated(),
+        pointers._servers as client,
+    ):
+        client.get_lock_materialization_rebuild("a", "b", 1)
+
+
 @pytest.mark.parametrize(
     ("uri", "title"),
     [("thrift://127.0.0.1:{}", "Hive Metastore at thrift://"), ("glue://eu-central-1", "AWS Glue at http://")],
@@ -346,6 +387,15 @@ def test_testing_a_connection_says_what_is_there(
     assert good, said
     assert "databases, published table by table." in said
     assert ("AWS Glue at" if kind == "glue" else f"Hive Metastore at {metastore.uri}") in said
+
+
+def test_a_catalog_of_another_kind_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier = {"warehouse": str(tmp_path), "catalog_uri": "dynamodb://eu-central-1"}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps({"conn_type": "barrier", "extra": barrier}))
+    good, said = BarrierHook("barrier_test").test_connection()
+    assert not good
+    assert "a Hive Metastore (thrift://) or AWS Glue (glue://), found NoSuchModuleError" in said
+    assert said.endswith("Other kinds of catalogs are not served")
 
 
 def test_spark_is_told_how_to_enter() -> None:

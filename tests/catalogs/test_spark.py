@@ -128,6 +128,22 @@ def test_spark_and_a_committer_take_turns(other_spark: SparkSession, catalog: Me
 
 
 @pytest.mark.parametrize("catalog", [METASTORES[0]], indirect=True)
+def test_on_tables_with_attempts_spark_compares_and_takes_no_lock(
+    other_spark: SparkSession, catalog: Metastore, tmp_path: Path
+) -> None:
+    """So a driver that wakes after its lock has gone cannot put `main` back."""
+    table = f"n{uuid.uuid4().hex[:8]}.a"
+    other_spark.sql(f"CREATE NAMESPACE other.{table.partition('.')[0]}")
+    other_spark.sql(f"CREATE TABLE other.{table} (id BIGINT) USING iceberg")
+    with connect(catalog, str(tmp_path)) as tables:
+        tables.prepare({table: None}, stamp_of(1))
+        pointers = tables._committer._pointers  # type: ignore[attr-defined]
+        with pointers._servers as client, pointers._locked(client, table):
+            other_spark.sql(f"INSERT INTO other.{table} VALUES (1)")
+        assert tables.mains([table])[table] is not None
+
+
+@pytest.mark.parametrize("catalog", [METASTORES[0]], indirect=True)
 def test_a_metastore_that_spark_does_not_reach_is_named(other_spark: SparkSession) -> None:
     other_spark.conf.set("spark.sql.catalog.gone", "org.apache.iceberg.spark.SparkCatalog")
     other_spark.conf.set("spark.sql.catalog.gone.type", "hive")

@@ -207,7 +207,11 @@ def _install_metastores() -> None:
         def call(self: Any, *arguments: Any, **named: Any) -> Any:
             told = label(*arguments, **named)
             with WATCH.operation(told and f"metastore/{told}".replace(WATCH.name, "shop")):
-                return original(self, *arguments, **named)
+                try:
+                    return original(self, *arguments, **named)
+                except Exception as error:
+                    raised = error  # Hive's are immutable, and cannot leave the block
+            raise raised
 
         return call
 

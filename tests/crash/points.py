@@ -85,6 +85,12 @@ def points_in_metastores(operations: Sequence[str]) -> list[Point]:
     return [point for point in found if point.operation.startswith("metastore/") or point.when == END]
 
 
+def of_ours(points: Sequence[Point]) -> list[Point]:
+    """Without those of the driver, which commits to a metastore by pyiceberg: under a lock, and without comparing."""
+    theirs = ("#", "unlock")
+    return [point for point in points if point.task != "load" or not any(each in point.operation for each in theirs)]
+
+
 def points_of_commits(operations: list[str]) -> list[Point]:
     """Before and after each COMMIT of a transaction that writes."""
     commits = [line.partition(" ")[::2] for line in operations if " sql/COMMIT " in line]

@@ -26,6 +26,7 @@ from tests.crash.points import (
     EVERY,
     Point,
     counted,
+    of_ours,
     points,
     points_apart,
     points_in_metastores,
@@ -94,6 +95,8 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
     _judge(results, scenarios, "one PostgreSQL database")
 
 
+@pytest.mark.drawn("metastores")
+@pytest.mark.touches("tables/_metastore.py", "tables/_hive_catalog.py", "tables/_glue_catalog.py")
 @pytest.mark.timeout(900)
 def test_death_and_waking_at_every_move_of_a_pointer_in_a_metastore(folder: str, glue: GlueServer) -> None:
     """A process that dies or sleeps within its lock keeps others waiting until the lock goes by itself."""
@@ -101,7 +104,8 @@ def test_death_and_waking_at_every_move_of_a_pointer_in_a_metastore(folder: str,
         servers = {"hive": (hive.uri, {}), "glue": (glue.uri, glue.properties)}
         orders = [Orders(f"{folder}/{name}", metastore=server) for name, server in servers.items()]
         recorded = _play([replace(order, folder=f"{order.folder}-recorded") for order in orders])
-        scenarios = [_scenarios(points_in_metastores(each[EVERY])) for each in recorded]
+        at = [points_in_metastores(each[EVERY]) for each in recorded]
+        scenarios = [_all(each, of_ours(each)) for each in at]
         results = _play([replace(order, scenarios=each) for order, each in zip(orders, scenarios, strict=True)])
     _judge(results, [*scenarios[0], *scenarios[1]], "a Hive Metastore and Glue")
 
@@ -110,16 +114,18 @@ def test_death_and_waking_at_every_move_of_a_pointer_in_a_metastore(folder: str,
 
 
 def _scenarios(at: Sequence[Point], asleep_at: Sequence[Point] | None = None) -> tuple[Scenario, ...]:
-    """At each point a death and (unless ``asleep_at`` says where) a zombie; what follows them takes turns.
+    """A landing plays a part of them, and those of a task whose code it changes."""
+    return tuple(drawn(_all(at, asleep_at), touches=lambda scenario: _ATTACKED.get(scenario.point.task, ())))
 
-    A landing plays a part of them, and those of a task whose code it changes.
-    """
+
+def _all(at: Sequence[Point], asleep_at: Sequence[Point] | None = None) -> tuple[Scenario, ...]:
+    """At each point a death and (unless ``asleep_at`` says where) a zombie; what follows them takes turns."""
     deaths = [Scenario(point, (RETRY, RERUN)[number % 2]) for number, point in enumerate(at)]
     zombies = [
         Scenario(point, LATE_ZOMBIE if number % _LATE == 0 or point.when == END else ZOMBIE)
         for number, point in enumerate(at if asleep_at is None else asleep_at)
     ]
-    return tuple(drawn((*deaths, *zombies), touches=lambda scenario: _ATTACKED.get(scenario.point.task, ())))
+    return (*deaths, *zombies)
 
 
 def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:

@@ -53,6 +53,9 @@ _JARS = {
         ),
     },
 }
+#: What Spark 3.5 does not bring, for its Derby.
+_IJ = "org/apache/derby/derbytools/10.14.2.0/derbytools-10.14.2.0.jar"
+_IJ_DIGEST = "3c695cbcde7e9e68156e55d6a0d85ddb8d8a0e770ef9b48375c07ec960574f56"
 #: Packages that Hive 2.3 looks into.
 _OPENED = ("java.lang", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent")
 
@@ -140,4 +143,6 @@ def _jars(version: str) -> list[Path]:
     others = {path.rpartition("/")[2] for jars in _JARS.values() for path in jars} - set(own)
     brought = [jar for jar in sorted(spark.glob("*.jar")) if jar.name not in others]
     names = {jar.name for jar in brought}
+    if not any(name.startswith("derbytools-") for name in names):
+        own[_IJ] = (_IJ, _IJ_DIGEST)
     return [*brought, *(downloaded(*said) for name, said in own.items() if name not in names)]
