@@ -86,6 +86,7 @@ def hive_metastore(folder: Path, version: str = VERSION, lock_timeout: int = 10)
         "datanucleus.connectionPoolingType": "HikariCP",
         "datanucleus.schema.autoCreateAll": "true",
         "hive.async.log.enabled": "false",  # for lack of a jar
+        "hive.hmshandler.retry.attempts": "1",  # of what its database refuses, two seconds apart
         "hive.txn.timeout": f"{lock_timeout}s",
         # These three start what drops locks.
         "hive.compactor.initiator.on": "true",
