@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+: "${1:?expected names of files in requirements, such as airflow-3.1}"
 venv=.venv
 for name in "$@"; do venv=$venv-$name; done
 stamp=$venv/.locks
