@@ -1,6 +1,7 @@
 # Everything happens in this checkout: .venv (Python packages), .demo (data, jars, Airflow's home), dist (the wheel),
 # build (the site of the documents).
-# Settings: KEEP=1 leaves the demo's UI up; PYTHON=..., JAVA_HOME=... choose the interpreter and the Java.
+# Settings: KEEP=1 leaves the demo's UI up; OLDER=1 has it by the oldest Airflow and Spark, and a Hive Metastore;
+# PYTHON=..., JAVA_HOME=... choose the interpreter and the Java.
 SHELL := /bin/sh
 BIN := .venv/bin
 
@@ -9,7 +10,8 @@ BIN := .venv/bin
 demo:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
-	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo
+	@test -z "$(OLDER)" || sh scripts/venv_of.sh airflow-3.1 spark-3.5
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" OLDER="$(OLDER)" $(BIN)/python -m demo
 
 # From Kafka to Kafka, PostgreSQL and files, with each server killed once. ARGS="--barriers 4 --kill": shorter, no kills.
 demo-streams:

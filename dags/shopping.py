@@ -19,6 +19,8 @@ from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
 JOBS = Path(__file__).parent / "shopping_jobs"
+#: How jobs reach Spark: `connect` or `submit`.
+VIA = os.environ.get("SHOPPING_VIA", "connect")
 
 
 def job(name: str) -> SparkEpochOperator:
@@ -33,7 +35,7 @@ with (
         end_date=datetime.fromisoformat(os.environ.get("SHOPPING_UNTIL", "2018-01-02T00:00:00+00:00")),
         catchup=True,
         max_active_runs=4,
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=5), "via": VIA},
     ),
     BarrierGroup("shopping") as barrier,
 ):

@@ -7,12 +7,21 @@ all three tables in one transaction. So who joins them in the database never see
 import os
 from datetime import datetime, timedelta, timezone
 
-from airflow.sdk import DAG, PartitionedAssetTimetable
+from airflow import __version__
+from airflow.sdk import DAG
 
 from airflow_barrier.operators.commit import table_asset
 from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
+
+AVERAGES = table_asset("shopping", "shop.user_item_avg_price")
+if __version__.startswith(("3.1.", "3.2.")):  # whose events name no barrier
+    SCHEDULE = [AVERAGES]
+else:
+    from airflow.sdk import PartitionedAssetTimetable
+
+    SCHEDULE = PartitionedAssetTimetable(assets=AVERAGES)
 
 TABLES = {
     "shop.user_item_amount": "amounts",
@@ -24,7 +33,7 @@ FOLDER = os.environ.get("SHOPPING_REPORTS")
 
 with DAG(
     "shopping_reporting",
-    schedule=PartitionedAssetTimetable(assets=table_asset("shopping", "shop.user_item_avg_price")),
+    schedule=SCHEDULE,
     start_date=datetime(2017, 1, 2, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
@@ -34,6 +43,7 @@ with DAG(
         task_id="deliver",
         topology="shopping",
         tables=TABLES,
+        via=os.environ.get("SHOPPING_VIA", "connect"),
         to=(
             FileSink(FOLDER, name="reports", key=["userId", "itemId"])
             if FOLDER

@@ -1,7 +1,8 @@
 """`python -m demo`: the shopping topology on a real Airflow and a local Spark, beside the same jobs uncoordinated.
 
-KEEP=1 leaves Airflow up until Ctrl-C. All files are in `.demo`; all processes are stopped at the end. The exit code is
-0 only if every claim on the last screen holds.
+OLDER=1 has the oldest Airflow and Spark instead, and a Hive Metastore (:mod:`demo.older`). KEEP=1 leaves Airflow up
+until Ctrl-C. All files are in `.demo`; all processes are stopped at the end. The exit code is 0 only if every claim on
+the last screen holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from demo.cast import barrier_time, create_tables, local_airflow, local_spark, p
 from demo.killing import aftermath
 from demo.landing import land
 from demo.local_airflow import LocalAirflow
+from demo.older import older
 from demo.places import Places
 from demo.progress import barriers_of, delivered_barriers, reads_of
 from demo.reports import local_reports
@@ -26,8 +28,10 @@ from demo.seeds import SeedsExample, run_seeds
 from demo.verify import expectations, verify, verify_plain
 from demo.watch import watch
 
-DAYS = 8
-VICTIM = ("amount", 4)
+#: Each job of each day is a driver of its own with OLDER, so these are fewer.
+OLDER = bool(os.environ.get("OLDER"))
+DAYS = 3 if OLDER else 8
+VICTIM = ("amount", 2 if OLDER else 4)
 #: a run that takes longer is stuck
 _PATIENCE = 20 * 60
 
@@ -35,17 +39,27 @@ _PATIENCE = 20 * 60
 def _run(places: Places, stack: ExitStack, began: float) -> int:
     places.plain_memory.mkdir()
     console.print(f"Landed {land(places.landing, DAYS):,} lines: {DAYS} days of a grocery chain's purchases in 2017.")
+    other = stack.enter_context(older(places)) if OLDER else None
     # the tasks without barriers have new sessions, and what Spark compiles in one of these it uses once
     spark = local_spark(places, **{"spark.sql.codegen.factoryMode": "NO_CODEGEN"})
     reports = stack.enter_context(local_reports(places))
     job, number = VICTIM
-    environment = {"SHOPPING_UNTIL": barrier_time(DAYS).isoformat(), **reports.environment}
-    airflow = local_airflow(places, spark, environment, f"shopping shopping.{job} {barrier_time(number).isoformat()}")
+    environment = {
+        "SHOPPING_UNTIL": barrier_time(DAYS).isoformat(),
+        **reports.environment,
+        **(other.environment if other else {}),
+    }
+    victim = f"shopping shopping.{job} {barrier_time(number).isoformat()}"
+    python = other.python if other else sys.executable
+    airflow = local_airflow(places, spark, environment, victim, python=python)
     console.print("Starting Spark; the first time it downloads its jars.")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         database = pool.submit(airflow.make_database)
+        drivers = pool.submit(other.download) if other else None
         stack.enter_context(spark)
         database.result()
+        if drivers:
+            drivers.result()
     stack.callback(airflow.stop)
     deployment = Deployment.connect(places.settings())
     stack.callback(deployment.close)

@@ -32,19 +32,29 @@ def barrier_time(number: int) -> datetime:
 def local_spark(places: Places, **conf: str) -> LocalConnectServer:
     """A Spark Connect server that spends two cores on small data, not on planning and compiling for big data."""
     conf = {**SMALL_DATA, "spark.driver.memory": "3g", **conf}
-    return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
+    return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf, settings=places.settings())
 
 
 def local_airflow(
-    places: Places, spark: LocalConnectServer, environment: Mapping[str, str], victim: str, dags: Path = DAGS
+    places: Places,
+    spark: LocalConnectServer,
+    environment: Mapping[str, str],
+    victim: str,
+    dags: Path = DAGS,
+    python: str = sys.executable,
 ) -> LocalAirflow:
     """Airflow with the DAGs in a folder.
 
     ``environment``: what they read, and by which deliveries find their way. ``victim``: the task to be killed, and the
-    timestamp of its barrier: `dag task timestamp`.
+    timestamp of its barrier: `dag task timestamp`. ``python``: that of the environment which has the Airflow.
     """
     settings = places.settings()
-    extra = {"warehouse": settings.warehouse, "metaservice_url": settings.metaservice_url, "spark_catalog": CATALOG}
+    extra = {
+        "warehouse": settings.warehouse,
+        "metaservice_url": settings.metaservice_url,
+        "catalog_uri": settings.catalog_uri,
+        "spark_catalog": CATALOG,
+    }
     environment = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(DAGS), os.environ.get("PYTHONPATH")])),
         "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": extra}),
@@ -58,7 +68,8 @@ def local_airflow(
         "DEMO_HELD": str(places.held),
         **environment,
     }
-    return LocalAirflow(places.airflow, dags, CHECKOUT / "demo" / "saboteur", places.logs, environment)
+    plugins = CHECKOUT / "demo" / "saboteur"
+    return LocalAirflow(places.airflow, dags, plugins, places.logs, environment, python=python)
 
 
 def create_tables(spark: SparkSession, catalog: str = CATALOG) -> None:

@@ -48,7 +48,7 @@ class Aftermath:
 
 
 def kill_held(deployment: Deployment, places: Places) -> Killed | None:
-    """Send SIGKILL to the task that the saboteur holds, once it holds one; None before."""
+    """Send SIGKILL to the task that the saboteur holds, and to its driver, once it holds one; None before."""
     if not places.held.exists():
         return None
     held = json.loads(places.held.read_text())
@@ -57,7 +57,9 @@ def kill_held(deployment: Deployment, places: Places) -> Killed | None:
     staged = deployment.tables.staged(table, attempt.stamp, base)
     if staged is None:
         raise RuntimeError(f"{attempt} was to be killed after it staged {table}, but nothing is staged")
-    os.kill(held["pid"], signal.SIGKILL)
+    for process in ("pid", "driver"):
+        if process in held:  # a task on Spark Connect has no driver
+            os.kill(held[process], signal.SIGKILL)
     return Killed(held["pid"], attempt.attempt_id, table, staged)
 
 

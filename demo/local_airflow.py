@@ -51,6 +51,7 @@ class LocalAirflow:
 
     ``home`` becomes Airflow's home, with its logs. ``database`` is the URL of its database, driver included; without
     it, one in SQLite lies there too. ``environment`` is added for all components (connections, what the DAGs read).
+    ``python``: that of the environment which has the Airflow.
     Ports are free ones, except that the UI gets UI_PORT if nobody has it (``takes_ui_port``).
     """
 
@@ -67,8 +68,9 @@ class LocalAirflow:
         logs: Path,
         environment: Mapping[str, str],
         database: str | None = None,
+        python: str = sys.executable,
     ) -> None:
-        self.home, self.logs, self._database = home, logs, database
+        self.home, self.logs, self._database, self._python = home, logs, database, python
         self.port = UI_PORT if self.takes_ui_port and _is_free(UI_PORT) else free_port()
         self.url = f"http://localhost:{self.port}"
         self.password = secrets.token_urlsafe(9)
@@ -149,7 +151,7 @@ class LocalAirflow:
     def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         with self._log(name).open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "airflow", *arguments],
+                [self._python, "-m", "airflow", *arguments],
                 env=self._environment,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,

@@ -37,8 +37,15 @@ class LocalSparkError(RuntimeError):
 
 def catalog_conf(warehouse: Path, catalog_db: Path) -> dict[str, str]:
     """The Spark conf of the catalog ``lake``: an SQLite file for the pointers, a folder for the data."""
+    return _conf_of(_embedded(warehouse, catalog_db))
+
+
+def _embedded(warehouse: Path, catalog_db: Path) -> Settings:
     database = f"sqlite:///{catalog_db}"
-    settings = Settings(metaservice_url=database, catalog_uri=database, warehouse=warehouse.as_uri())
+    return Settings(metaservice_url=database, catalog_uri=database, warehouse=warehouse.as_uri())
+
+
+def _conf_of(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in spark_conf(settings).conf.items() if name != "spark.jars.packages"}
 
 
@@ -46,7 +53,8 @@ class LocalConnectServer:
     """Starts on entering, stops on leaving. ``url`` is what clients connect to.
 
     ``warehouse``, ``catalog_db`` and ``ivy`` (the cache of downloaded jars) are made if absent; the log is
-    ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. Raises ConfigurationError if there is no
+    ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. ``settings``: of a deployment whose catalog is
+    another one than that file. Raises ConfigurationError if there is no
     usable Java, and :class:`LocalSparkError` if the server does not accept connections within ``timeout`` seconds (the
     first start downloads jars).
     """
@@ -59,12 +67,14 @@ class LocalConnectServer:
         port: int | None = None,
         conf: Mapping[str, str] | None = None,
         timeout: float = 300.0,
+        settings: Settings | None = None,
     ) -> None:
         self.warehouse, self.catalog_db, self.ivy = (Path(path).resolve() for path in (warehouse, catalog_db, ivy))
         self.port = port or free_port()
         self.url = f"sc://127.0.0.1:{self.port}"
         self.log = self.warehouse.parent / "connect.log"
         self._conf = dict(conf or {})
+        self._settings = settings or _embedded(self.warehouse, self.catalog_db)
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -80,7 +90,7 @@ class LocalConnectServer:
             "spark.jars.packages": PACKAGES,
             "spark.jars.ivy": str(self.ivy),
             "spark.sql.warehouse.dir": str(self.warehouse.parent / "spark-warehouse"),
-            **catalog_conf(self.warehouse, self.catalog_db),
+            **_conf_of(self._settings),
             **self._conf,
         }
         home = Path(pyspark.__file__).parent

@@ -9,6 +9,8 @@ from pathlib import Path
 from airflow_barrier.coordinator.settings import Settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+#: The variable by which processes of the demo are told of a catalog that is not the MetaService's database.
+CATALOG_URI = "DEMO_CATALOG_URI"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class Places:
         return self.run / "held.json"
 
     def settings(self) -> Settings:
-        """The deployment: all of it in one folder and one file."""
-        return Settings(
-            metaservice_url=self.database_url, catalog_uri=self.database_url, warehouse=self.warehouse.as_uri()
-        )
+        """The deployment: all of it in one folder and one file, unless the catalog is a server."""
+        catalog = os.environ.get(CATALOG_URI, self.database_url)
+        return Settings(metaservice_url=self.database_url, catalog_uri=catalog, warehouse=self.warehouse.as_uri())

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from airflow_barrier.protocol.errors import BarrierError
 from demo.local_airflow import UI_PORT, LocalAirflow, LocalAirflowError
+from demo.local_hive import LocalHiveError
 from demo.local_kafka import LocalKafkaError
 from demo.local_postgresql import LocalPostgreSQLError
 from demo.local_spark import LocalSparkError
@@ -53,6 +54,7 @@ def run_demo(run: Callable[[Places, ExitStack, float], int]) -> int:
         DemoFailedError,
         LocalAirflowError,
         LocalSparkError,
+        LocalHiveError,
         LocalKafkaError,
         LocalPostgreSQLError,
         BarrierError,

@@ -685,9 +685,9 @@ def next_delivery(
     """Return a delivery task's next step: deliver what the sink lacks up to the barrier of its run, once that is
     COMMIT.
 
-    A run that has no barrier, since a person triggered it or its barrier was aborted, delivers up to the newest one
-    that is COMMIT and not after it. ``known`` is told that barrier once it is there. ``request_key``: the task, ``#``
-    and its try, since a try that slept must not deliver beside its own retry.
+    A run that has no barrier, since a person triggered it, an event without a partition did, or its barrier was
+    aborted, delivers up to the newest one that is COMMIT and not after it. ``known`` is told that barrier once it is
+    there. ``request_key``: the task, ``#`` and its try, since a try that slept must not deliver beside its own retry.
 
     Raises SinkClaimedError and UnknownTableError.
     """
@@ -745,6 +745,15 @@ def _task_of(request_key: str) -> str:
     return request_key.rpartition("#")[0]
 
 
+def _has_barrier(deployment: Deployment, run: Run, topology: str) -> bool:
+    """Return whether a barrier of the run's timestamp is to come. Airflow before 3.3 gives an event's run no partition
+    that names one: it has the moment of the event, which came of a barrier before.
+    """
+    if run.ref.kind != "asset_triggered":
+        return run.ref.kind != "manual"
+    return any(job.owner == run.ref.dag_id for job in deployment.meta.topologies.get(topology).jobs)
+
+
 def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | Nothing | None:
     """The barrier up to which a run delivers; None: it is still to come."""
     barriers = deployment.meta.barriers
@@ -758,7 +767,7 @@ def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | Nothi
     if own is not None and own.state is not BarrierState.ABORTED:
         return own
     aborted = own or barriers.aborted_at(topology, run.timestamp)
-    if aborted is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
+    if aborted is None and _has_barrier(deployment, run, topology) and (head is None or head.timestamp < run.timestamp):
         return None
     before = [each for each in deployment.meta.answers.readable(topology) if each.timestamp <= run.timestamp]
     return before[-1] if before else Nothing(f"no barrier of {topology} up to {run.timestamp.isoformat()} can be read")

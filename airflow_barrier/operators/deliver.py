@@ -62,8 +62,8 @@ class DeliverOperator(Listened, BaseOperator):
     alone, and its log says what to do; `airflow-barrier status` says how far each sink is. What a sink lacks is kept
     from expiry for a week.
 
-    Runs started by a person deliver up to the newest barrier that is COMMIT. Tasks of several runs that deliver to the
-    same sink go one after the other.
+    Runs started by a person, and by events of tables in Airflow before 3.3, deliver up to the newest barrier that is
+    COMMIT. Tasks of several runs that deliver to the same sink go one after the other.
 
     :param topology: whose tables. Not templated: the sink's asset has it in its name.
     :param tables: one table, ``namespace.table``, or table -> what it is called in the sink.

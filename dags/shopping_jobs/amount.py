@@ -3,6 +3,7 @@
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
+from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -12,20 +13,16 @@ def amount(epoch):
         .groupBy("userId", "itemId")
         .agg(F.sum(F.expr("amount * _weight")).alias("amount"), F.sum("_weight").alias("purchases"))
     )
-    t = epoch.target("shop.user_item_amount")
-    totals = {
-        "totalAmount": F.expr(f"{t}.totalAmount + d.amount"),
-        "purchases": F.expr(f"{t}.purchases + d.purchases"),
-    }
-    first = {column: F.expr(f"d.{column}") for column in ("userId", "itemId", "purchases")}
-    (
-        delta.alias("d")
-        .mergeInto(t, F.expr(f"{t}.userId <=> d.userId AND {t}.itemId <=> d.itemId"))
-        .whenMatched(F.expr(f"{t}.purchases + d.purchases = 0")).delete()
-        .whenMatched().update(totals)
-        .whenNotMatched(F.expr("d.purchases > 0")).insert({**first, "totalAmount": F.expr("d.amount")})
-        .merge()
-    )  # fmt: skip
+    epoch.spark.sql(
+        f"""
+        MERGE INTO {epoch.target("shop.user_item_amount")} t USING {view_of(delta, "delta")} d
+            ON t.userId <=> d.userId AND t.itemId <=> d.itemId
+        WHEN MATCHED AND t.purchases + d.purchases = 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET totalAmount = t.totalAmount + d.amount, purchases = t.purchases + d.purchases
+        WHEN NOT MATCHED AND d.purchases > 0 THEN
+            INSERT (userId, itemId, totalAmount, purchases) VALUES (d.userId, d.itemId, d.amount, d.purchases)
+        """
+    )
 
 
 if __name__ == "__main__":

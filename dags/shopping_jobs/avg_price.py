@@ -3,6 +3,7 @@
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
+from airflow_barrier.spark.views import view_of
 
 PAIR = ["userId", "itemId"]
 # by `=` a NULL would find no row, neither to join nor to update
@@ -24,16 +25,16 @@ def avg_price(epoch):
             "CAST(totalPrice / NULLIF(totalAmount, 0) AS DECIMAL(18, 5)) AS avgPrice",
         )
     )
-    t = epoch.target("shop.user_item_avg_price")
-    (
-        now.alias("n")
-        .mergeInto(t, F.expr(SAME_PAIR.format(t)))
-        .whenMatched(F.expr("n.totalPrice IS NULL")).delete()
-        .whenMatched().update({"avgPrice": F.expr("n.avgPrice")})
-        .whenNotMatched(F.expr("n.totalPrice IS NOT NULL"))
-        .insert({column: F.expr(f"n.{column}") for column in (*PAIR, "avgPrice")})
-        .merge()
-    )  # fmt: skip
+    epoch.spark.sql(
+        f"""
+        MERGE INTO {epoch.target("shop.user_item_avg_price")} t USING {view_of(now, "now")} n
+            ON {SAME_PAIR.format("t")}
+        WHEN MATCHED AND n.totalPrice IS NULL THEN DELETE
+        WHEN MATCHED THEN UPDATE SET avgPrice = n.avgPrice
+        WHEN NOT MATCHED AND n.totalPrice IS NOT NULL THEN
+            INSERT (userId, itemId, avgPrice) VALUES (n.userId, n.itemId, n.avgPrice)
+        """
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A line that is corrected moves its money; a product that changes category takes 
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
+from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -15,20 +16,16 @@ def category_spend(epoch):
         .groupBy("userId", "category")
         .agg(F.sum(F.expr("price * _weight")).alias("spend"), F.sum("_weight").alias("purchases"))
     )
-    t = epoch.target("shop.user_category_spend")
-    totals = {
-        "spend": F.expr(f"{t}.spend + d.spend"),
-        "purchases": F.expr(f"{t}.purchases + d.purchases"),
-    }
-    first = {column: F.expr(f"d.{column}") for column in ("userId", "category", "spend", "purchases")}
-    (
-        delta.alias("d")
-        .mergeInto(t, F.expr(f"{t}.userId <=> d.userId AND {t}.category <=> d.category"))
-        .whenMatched(F.expr(f"{t}.purchases + d.purchases = 0")).delete()
-        .whenMatched().update(totals)
-        .whenNotMatched(F.expr("d.purchases > 0")).insert(first)
-        .merge()
-    )  # fmt: skip
+    epoch.spark.sql(
+        f"""
+        MERGE INTO {epoch.target("shop.user_category_spend")} t USING {view_of(delta, "delta")} d
+            ON t.userId <=> d.userId AND t.category <=> d.category
+        WHEN MATCHED AND t.purchases + d.purchases = 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET spend = t.spend + d.spend, purchases = t.purchases + d.purchases
+        WHEN NOT MATCHED AND d.purchases > 0 THEN
+            INSERT (userId, category, spend, purchases) VALUES (d.userId, d.category, d.spend, d.purchases)
+        """
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A till may send a line again: then what was sent last counts, and a void line go
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
+from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -16,24 +17,17 @@ def load(epoch):
         .agg(F.expr("max_by(struct(*), sent_at)").alias("line"))
         .select("line.*")
     )
-    t = epoch.target("shop.shopping")
-    (
-        newest.alias("s")
-        .mergeInto(t, F.expr(f"{t}.basketId <=> s.basket_id AND {t}.itemId <=> s.product_id"))
-        .whenMatched(F.expr("s.void")).delete()
-        .whenMatched().update({"amount": F.expr("s.quantity"), "price": F.expr("s.sales_value")})
-        .whenNotMatched(F.expr("NOT s.void")).insert(
-            {
-                "userId": F.expr("s.household_id"),
-                "itemId": F.expr("s.product_id"),
-                "basketId": F.expr("s.basket_id"),
-                "amount": F.expr("s.quantity"),
-                "price": F.expr("s.sales_value"),
-                "ts": F.expr("s.transaction_timestamp"),
-            }
-        )
-        .merge()
-    )  # fmt: skip
+    epoch.spark.sql(
+        f"""
+        MERGE INTO {epoch.target("shop.shopping")} t USING {view_of(newest, "newest")} s
+            ON t.basketId <=> s.basket_id AND t.itemId <=> s.product_id
+        WHEN MATCHED AND s.void THEN DELETE
+        WHEN MATCHED THEN UPDATE SET amount = s.quantity, price = s.sales_value
+        WHEN NOT MATCHED AND NOT s.void THEN
+            INSERT (userId, itemId, basketId, amount, price, ts)
+            VALUES (s.household_id, s.product_id, s.basket_id, s.quantity, s.sales_value, s.transaction_timestamp)
+        """
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,9 +99,11 @@ class PlainEpoch:
 
 
 def run_plain(job: Path, landing: str, timestamp: datetime, schemas: dict[str, str]) -> None:
-    """Run the job in a file for the day that ends at ``timestamp``; PLAIN_MEMORY and SPARK_REMOTE_URL say where."""
-    spark = connect_session(os.environ["SPARK_REMOTE_URL"])
-    try:
+    """Run the job in a file for the day that ends at ``timestamp``; PLAIN_MEMORY and SPARK_REMOTE_URL say where.
+
+    With SHOPPING_VIA=submit the session is of this process, by Spark's own conf.
+    """
+    with _session() as spark:
         for key, value in CONF.items():
             spark.conf.set(key, value)
         memory = Path(os.environ["PLAIN_MEMORY"], f"{job.stem}.json")
@@ -107,6 +111,19 @@ def run_plain(job: Path, landing: str, timestamp: datetime, schemas: dict[str, s
         run = SqlJob(job.read_text()) if job.suffix == ".sql" else load_job(str(job))
         run(epoch)  # type: ignore[arg-type]  # the same methods, over other tables
         epoch.remember()
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    if os.environ.get("SHOPPING_VIA") == "submit":
+        from pyspark.sql import SparkSession
+
+        with SparkSession.builder.getOrCreate() as spark:
+            yield spark
+        return
+    spark = connect_session(os.environ["SPARK_REMOTE_URL"])
+    try:
+        yield spark
     finally:
         stop_session(spark)
 

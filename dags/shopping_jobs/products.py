@@ -1,8 +1,7 @@
 """Root job: the catalogue. Most days bring nothing, and the job says so instead of writing an empty epoch."""
 
-from pyspark.sql import functions as F
-
 from airflow_barrier.spark.job import epoch_job
+from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -11,16 +10,15 @@ def products(epoch):
     if landed.isEmpty():
         epoch.unchanged("shop.products")
         return
-    t = epoch.target("shop.products")
-    columns = {"department": "department", "category": "product_category", "brand": "brand"}
-    values = {column: F.expr(f"s.{landed}") for column, landed in columns.items()}
-    (
-        landed.alias("s")
-        .mergeInto(t, F.expr(f"{t}.itemId <=> s.product_id"))
-        .whenMatched().update(values)
-        .whenNotMatched().insert({"itemId": F.expr("s.product_id"), **values})
-        .merge()
-    )  # fmt: skip
+    epoch.spark.sql(
+        f"""
+        MERGE INTO {epoch.target("shop.products")} t USING {view_of(landed, "landed")} s ON t.itemId <=> s.product_id
+        WHEN MATCHED THEN UPDATE SET department = s.department, category = s.product_category, brand = s.brand
+        WHEN NOT MATCHED THEN
+            INSERT (itemId, department, category, brand)
+            VALUES (s.product_id, s.department, s.product_category, s.brand)
+        """
+    )
 
 
 if __name__ == "__main__":

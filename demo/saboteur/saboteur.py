@@ -1,7 +1,8 @@
 """An Airflow plugin, for the demo only: it holds one task's process at the worst moment, to be killed there.
 
 The first try of the job named in DEMO_VICTIM (`dag task timestamp`) stops after Spark has staged everything and before
-the attempt is closed, writes down who it is, and waits. The demo then sends it a real SIGKILL.
+the attempt is closed, writes down who it is, and waits. The demo then sends it a real SIGKILL. Of a task that submits a
+driver it is the driver that stops there (`demo/held_driver.py`), and both are killed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.staging import Ready
 
 
 class Saboteur:
@@ -27,19 +32,29 @@ class Saboteur:
 
 
 def _hold_before_close(note: Path) -> None:
-    from airflow_barrier.spark.connect import ConnectRun
+    from airflow_barrier.operators.epoch import SparkEpochOperator
 
-    run = ConnectRun.run
+    connect, submit = SparkEpochOperator._connect, SparkEpochOperator._submit
 
-    def held(self: ConnectRun, job: Any) -> NoReturn:
-        record = run(self, job)  # everything is staged; nobody has been told
+    def held(self: SparkEpochOperator, ready: Ready) -> NoReturn:
+        connect(self, ready)  # everything is staged; nobody has been told
         unfinished = note.with_suffix(".new")
-        unfinished.write_text(json.dumps({"pid": os.getpid(), "attempt_id": record.attempt_id}))
+        unfinished.write_text(json.dumps(_who(ready)))
         unfinished.replace(note)
         while True:
             signal.pause()
 
-    ConnectRun.run = held  # type: ignore[method-assign]
+    def with_held_driver(self: SparkEpochOperator, ready: Ready, conf: Mapping[str, str] | None = None) -> None:
+        os.environ.update(DEMO_TASK=json.dumps(_who(ready)), DEMO_JOB=str(self.application))
+        self.application = str(Path(__file__).parents[1] / "held_driver.py")
+        submit(self, ready, conf)
+
+    SparkEpochOperator._connect = held  # type: ignore[method-assign]
+    SparkEpochOperator._submit = with_held_driver  # type: ignore[method-assign]
+
+
+def _who(ready: Ready) -> dict[str, int]:
+    return {"pid": os.getpid(), "attempt_id": ready.attempt.attempt_id}
 
 
 class SaboteurPlugin(AirflowPlugin):

@@ -130,6 +130,17 @@ def test_a_click_delivers_up_to_the_newest_committed_barrier(feed: Feed) -> None
     assert before.through.barrier_id == 1
 
 
+def test_an_event_that_names_no_barrier_delivers_up_to_the_newest_committed_one(feed: Feed) -> None:
+    """As runs of `schedule=[table_asset(...)]` in Airflow 3.1. Such a run of the DAG that opens barriers has one."""
+    feed.commit({(1, 1): 1})
+    due = ask(feed, run_at(40, "asset_triggered"))
+    assert isinstance(due, Due)
+    assert due.through.barrier_id == 1
+    opener = run_at(40, "asset_triggered")
+    own = replace(opener, ref=replace(opener.ref, dag_id="shopping_dag"))
+    assert isinstance(ask(feed, own), Wait)
+
+
 def test_an_aborted_barriers_run_delivers_what_is_there(feed: Feed) -> None:
     feed.commit({(1, 1): 1})
     opened = open_barrier(
