@@ -3,7 +3,6 @@
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
-from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -15,13 +14,14 @@ def amount(epoch):
     )
     epoch.spark.sql(
         f"""
-        MERGE INTO {epoch.target("shop.user_item_amount")} t USING {view_of(delta, "delta")} d
+        MERGE INTO {epoch.target("shop.user_item_amount")} t USING {{delta}} d
             ON t.userId <=> d.userId AND t.itemId <=> d.itemId
         WHEN MATCHED AND t.purchases + d.purchases = 0 THEN DELETE
         WHEN MATCHED THEN UPDATE SET totalAmount = t.totalAmount + d.amount, purchases = t.purchases + d.purchases
         WHEN NOT MATCHED AND d.purchases > 0 THEN
             INSERT (userId, itemId, totalAmount, purchases) VALUES (d.userId, d.itemId, d.amount, d.purchases)
-        """
+        """,
+        delta=delta,
     )
 
 

@@ -3,7 +3,6 @@
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
-from airflow_barrier.spark.views import view_of
 
 PAIR = ["userId", "itemId"]
 # by `=` a NULL would find no row, neither to join nor to update
@@ -27,13 +26,14 @@ def avg_price(epoch):
     )
     epoch.spark.sql(
         f"""
-        MERGE INTO {epoch.target("shop.user_item_avg_price")} t USING {view_of(now, "now")} n
+        MERGE INTO {epoch.target("shop.user_item_avg_price")} t USING {{now}} n
             ON {SAME_PAIR.format("t")}
         WHEN MATCHED AND n.totalPrice IS NULL THEN DELETE
         WHEN MATCHED THEN UPDATE SET avgPrice = n.avgPrice
         WHEN NOT MATCHED AND n.totalPrice IS NOT NULL THEN
             INSERT (userId, itemId, avgPrice) VALUES (n.userId, n.itemId, n.avgPrice)
-        """
+        """,
+        now=now,
     )
 
 

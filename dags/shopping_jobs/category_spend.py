@@ -6,7 +6,6 @@ A line that is corrected moves its money; a product that changes category takes 
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
-from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -18,13 +17,14 @@ def category_spend(epoch):
     )
     epoch.spark.sql(
         f"""
-        MERGE INTO {epoch.target("shop.user_category_spend")} t USING {view_of(delta, "delta")} d
+        MERGE INTO {epoch.target("shop.user_category_spend")} t USING {{delta}} d
             ON t.userId <=> d.userId AND t.category <=> d.category
         WHEN MATCHED AND t.purchases + d.purchases = 0 THEN DELETE
         WHEN MATCHED THEN UPDATE SET spend = t.spend + d.spend, purchases = t.purchases + d.purchases
         WHEN NOT MATCHED AND d.purchases > 0 THEN
             INSERT (userId, category, spend, purchases) VALUES (d.userId, d.category, d.spend, d.purchases)
-        """
+        """,
+        delta=delta,
     )
 
 

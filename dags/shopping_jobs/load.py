@@ -6,7 +6,6 @@ A till may send a line again: then what was sent last counts, and a void line go
 from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
-from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -19,14 +18,15 @@ def load(epoch):
     )
     epoch.spark.sql(
         f"""
-        MERGE INTO {epoch.target("shop.shopping")} t USING {view_of(newest, "newest")} s
+        MERGE INTO {epoch.target("shop.shopping")} t USING {{newest}} s
             ON t.basketId <=> s.basket_id AND t.itemId <=> s.product_id
         WHEN MATCHED AND s.void THEN DELETE
         WHEN MATCHED THEN UPDATE SET amount = s.quantity, price = s.sales_value
         WHEN NOT MATCHED AND NOT s.void THEN
             INSERT (userId, itemId, basketId, amount, price, ts)
             VALUES (s.household_id, s.product_id, s.basket_id, s.quantity, s.sales_value, s.transaction_timestamp)
-        """
+        """,
+        newest=newest,
     )
 
 

@@ -1,7 +1,6 @@
 """Root job: the catalogue. Most days bring nothing, and the job says so instead of writing an empty epoch."""
 
 from airflow_barrier.spark.job import epoch_job
-from airflow_barrier.spark.views import view_of
 
 
 @epoch_job
@@ -12,12 +11,13 @@ def products(epoch):
         return
     epoch.spark.sql(
         f"""
-        MERGE INTO {epoch.target("shop.products")} t USING {view_of(landed, "landed")} s ON t.itemId <=> s.product_id
+        MERGE INTO {epoch.target("shop.products")} t USING {{landed}} s ON t.itemId <=> s.product_id
         WHEN MATCHED THEN UPDATE SET department = s.department, category = s.product_category, brand = s.brand
         WHEN NOT MATCHED THEN
             INSERT (itemId, department, category, brand)
             VALUES (s.product_id, s.department, s.product_category, s.brand)
-        """
+        """,
+        landed=landed,
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Requests that the client waits for (those that only free something it does not), and Spark's jobs.
-BUDGET = {"ExecutePlan": 47, "AnalyzePlan": 4, "Config": 25, "jobs": 20}
+BUDGET = {"ExecutePlan": 27, "AnalyzePlan": 4, "Config": 25, "jobs": 20}
 
 
 @pytest.mark.timeout(600)

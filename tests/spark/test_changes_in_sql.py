@@ -55,6 +55,15 @@ def test_merge_into_with_a_view_of_changes(
     assert totals(target, "total", target.main()) == totals(source, "v", source.heads[-1])
 
 
+def test_merge_into_with_a_frame_of_changes_as_an_argument(
+    spark: SparkSession, tables: tuple[History, History]
+) -> None:
+    source, target = tables
+    delta = changes(spark, source.name, source.heads[0], source.heads[-1])
+    spark.sql(MERGE_SUMS.format(target=target.name, delta="{delta}"), delta=delta)
+    assert totals(target, "total", target.main()) == totals(source, "v", source.heads[-1])
+
+
 def test_merge_into_with_appends_and_states_in_subqueries(spark: SparkSession, tables: tuple[History, History]) -> None:
     source, target = tables
     first, second, last = source.heads
