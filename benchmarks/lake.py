@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables._commit import now_ms
+from airflow_barrier.tables._drafts import now_ms
 from airflow_barrier.tables._metadata import Changes, Document, edited, empty_root, ref_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables, new_snapshot_id

@@ -232,8 +232,9 @@ def test_tables_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
         assert iceberg_table(tables, pinned, "shop.a").scan().to_arrow().num_rows == 2
 
 
-def test_tables_of_a_rest_catalog(rest_server: Any, tmp_path: Path) -> None:
-    with IcebergTables.connect(rest_server.uri, str(tmp_path)) as tables:
+@pytest.mark.parametrize("server", ["rest_server", "hive"])
+def test_tables_of_another_catalog(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with IcebergTables.connect(request.getfixturevalue(server).uri, str(tmp_path)) as tables:
         create(tables, "ducks.a")
         pinned = answer({"ducks.a": append(tables, "ducks.a", 1)})
         append(tables, "ducks.a", 2)
