@@ -168,6 +168,7 @@ def _of_part(node: ast.AST, parent: ast.AST) -> _Change | None:
         return "the other branch", node, node.orelse
     if isinstance(parent, ast.GeneratorExp) and node is parent.elt:
         return "True", node, ast.Constant(True)
-    if (isinstance(parent, ast.Call) and node in parent.args) or isinstance(parent, (ast.Set, ast.Tuple, ast.List)):
+    of_call = isinstance(parent, ast.Call) and node in (*parent.args, *parent.keywords)
+    if of_call or isinstance(parent, (ast.Set, ast.Tuple, ast.List)):
         return "left out", node, None
     return None

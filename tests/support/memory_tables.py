@@ -20,7 +20,7 @@ from pyiceberg.table import snapshots
 from sqlalchemy import Connection
 
 from airflow_barrier.protocol.errors import BarrierError, MissingTableError
-from airflow_barrier.tables import _commit, iceberg
+from airflow_barrier.tables import _drafts, iceberg
 from airflow_barrier.tables._metadata import MAIN, Document, Snapshot, lineage, ref_of, refs_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables
@@ -60,7 +60,7 @@ class Ticks:
 
     def inject(self, patch: pytest.MonkeyPatch) -> None:
         """Let the production code of the tables' room ask here."""
-        patch.setattr(_commit, "now_ms", self.now_ms)
+        patch.setattr(_drafts, "now_ms", self.now_ms)
         patch.setattr(iceberg, "now_ms", self.now_ms)
         patch.setattr(iceberg, "uuid", SimpleNamespace(uuid4=self.uuid4))
 
