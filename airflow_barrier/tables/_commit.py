@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow_barrier.tables._catalog import Drafts, Edit
-from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._drafts import OwnDocuments
 from airflow_barrier.tables._retries import patiently
 from airflow_barrier.tables._sql_swap import SqlPointers
@@ -21,9 +20,6 @@ class Committer(OwnDocuments):
     """Commits to the tables of one SQL catalog, all in one transaction."""
 
     _pointers: SqlPointers
-
-    def __init__(self, pointers: SqlPointers, documents: Documents) -> None:
-        super().__init__(pointers, documents)
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         """Make all edits visible in one transaction. Returns table -> location of the document that now counts."""

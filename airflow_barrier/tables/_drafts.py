@@ -60,7 +60,7 @@ class OwnDocuments(ABC):
         return self._documents.of_each(lambda table, at: self._current(table, at)[1], self._pointers.read(tables))
 
     def _draft(self, table: str, location: str, edit: Edit, *, trim: bool) -> tuple[Draft, Document, Document]:
-        """Return what was written, the document that it is based on, and itself."""
+        """Return the draft, the document that it is based on, and the document that was written for it."""
         location, document = self._current(table, location)
         changes = edit(document, location)
         after = edited(document, changes, location=location, now_ms=now_ms(), trim=trim)

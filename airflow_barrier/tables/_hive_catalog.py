@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 _TIMEOUT, _LOCK_TIMEOUT = 120, 180
 #: Seconds between two looks at a lock that others hold.
 _PAUSE = 0.1
-#: Engines lock by default, and a lock that has gone does not keep one from overwriting what came since: with this they
-#: compare. Iceberg takes it for safe where the metastore does that.
+#: Spark locks a table by default. A driver that sleeps past its lock overwrites what came since. With this property
+#: Spark has the metastore compare instead, which Iceberg calls safe where the metastore can.
 _BY_COMPARISON = {"engine.hive.lock-enabled": "false"}
 #: What the metastore says of a comparison that did not hold.
 _COMPARED = "The table has been modified"

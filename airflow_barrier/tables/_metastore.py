@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_barrier.protocol.errors import BarrierError, CatalogUnavailableError, ConfigurationError
 from airflow_barrier.tables._catalog import Draft, Edit, split
+from airflow_barrier.tables._creation import create_table
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._drafts import OwnDocuments
 from airflow_barrier.tables._drafts import Pointers as ReadPointers
 from airflow_barrier.tables._metadata import Document, snapshots_of
-from airflow_barrier.tables._retries import OvertakenError, patiently, roll_forward
+from airflow_barrier.tables._retries import OvertakenError, roll_forward
 from airflow_barrier.tables._scratch import Proof, scratch_tables
 
 if TYPE_CHECKING:
@@ -122,20 +123,7 @@ class MetastoreTables(OwnDocuments):
         return properties
 
     def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
-        return patiently()(self._create_once, table, schema, spec, properties)
-
-    def _create_once(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
-        from pyiceberg.exceptions import TableAlreadyExistsError
-
-        namespace, _ = split(table)
-        with self._pointers.translated():
-            if not self.catalog.namespace_exists(namespace):  # who may make none may use what is there
-                self.catalog.create_namespace_if_not_exists(namespace)
-            try:
-                self.catalog.create_table(table, schema, partition_spec=spec, properties=dict(properties))
-            except TableAlreadyExistsError:
-                return False
-        return True
+        return create_table(self.catalog, self._pointers.translated, table, schema, spec, properties)
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         return roll_forward(edits, self._look, self._commit_one)

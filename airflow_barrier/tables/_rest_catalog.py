@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
 from airflow_barrier.tables import STORAGE
 from airflow_barrier.tables._catalog import Edit
+from airflow_barrier.tables._creation import create_table
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._here import AtOnce
 from airflow_barrier.tables._metadata import Document, Snapshot, require_editable, snapshots_of
@@ -95,20 +96,7 @@ class RestTables:
         return {table: location for table, (location, _) in self._load_all(tables).items()}
 
     def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
-        return patiently()(self._create_once, table, schema, spec, properties)
-
-    def _create_once(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
-        from pyiceberg.exceptions import TableAlreadyExistsError
-
-        namespace = table.rpartition(".")[0]
-        with self._server.translated():
-            if not self.catalog.namespace_exists(namespace):  # who may make none may use what is there
-                self.catalog.create_namespace_if_not_exists(namespace)
-            try:
-                self.catalog.create_table(table, schema, partition_spec=spec, properties=dict(properties))
-            except TableAlreadyExistsError:
-                return False
-        return True
+        return create_table(self.catalog, self._server.translated, table, schema, spec, properties)
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         if not edits:

@@ -68,7 +68,7 @@ def scratch_tables(
                     catalog.create_table(table, Schema(NestedField(1, "id", LongType())))
         except (CatalogRefusedError, ConfigurationError) as error:
             raise type(error)(
-                f"{error}. To find out what the catalog can do, this makes (and drops) {count} empty tables in the "
+                f"{error}. To find out what the catalog can do, this makes (and drops) empty tables in the "
                 f"namespace {NAMESPACE}: let an administrator create it, where the connection may create tables"
             ) from error
         yield tables
